@@ -29,7 +29,7 @@ const RATE: u64 = 1_000;
 
 /// A file of the measurement, while it was there.
 #[derive(Debug)]
-struct Seen {
+struct SeenFile {
     created: SystemTime,
     /// Where the file is on the disk.
     extents: Vec<Range<u64>>,
@@ -79,10 +79,10 @@ fn extents(place: &Place, file: &Path) -> Vec<Range<u64>> {
 }
 
 /// Looks at the files that doctor writes to on `rig` while `goes_on`.
-fn look_on(place: &Place, rig: &Rig, goes_on: impl Fn() -> bool) -> Vec<Seen> {
+fn look_on(place: &Place, rig: &Rig, goes_on: impl Fn() -> bool) -> Vec<SeenFile> {
     let device = rig.device().file_name().unwrap().to_str().unwrap();
     let waiting = format!("/sys/block/{device}/inflight");
-    let mut all: Vec<Seen> = Vec::new();
+    let mut all: Vec<SeenFile> = Vec::new();
     while goes_on() {
         thread::sleep(Duration::from_millis(1));
         let found = measured(rig.path());
@@ -92,7 +92,7 @@ fn look_on(place: &Place, rig: &Rig, goes_on: impl Fn() -> bool) -> Vec<Seen> {
             let extents = extents(place, &file);
             let began = now();
             if !extents.is_empty() {
-                all.push(Seen { created, extents, nanos: began..began, waiting: Vec::new() });
+                all.push(SeenFile { created, extents, nanos: began..began, waiting: Vec::new() });
             }
         }
         let Some(seen) = all.last_mut() else { continue };
@@ -105,7 +105,7 @@ fn look_on(place: &Place, rig: &Rig, goes_on: impl Fn() -> bool) -> Vec<Seen> {
 }
 
 /// Returns what the disk got of the file `seen`.
-fn pattern(rig: &Rig, seen: &Seen) -> Pattern {
+fn pattern(rig: &Rig, seen: &SeenFile) -> Pattern {
     let log = rig.recording().unwrap().log().unwrap();
     let events = log.events().iter().filter(|event| seen.nanos.contains(&event.nanos));
     let writes = events.filter_map(|event| match event.what {

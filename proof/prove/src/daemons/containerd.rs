@@ -1,6 +1,8 @@
 //! containerd, with its own client.
 
-use super::engine::{DaemonKind, DatabaseSyncs, RunningDaemon, Seen, spawn, succeed, terminate};
+use super::engine::{
+    DaemonKind, DatabaseSyncs, RunningDaemon, SeenImages, spawn, succeed, terminate,
+};
 use super::fixture::{IMAGES, ImageArchives, content, name, sha256};
 use super::hold::Hold;
 use super::script::StepAct;
@@ -40,7 +42,7 @@ pub(super) struct Containerd {
     pub way: DatabaseSyncs,
 }
 
-struct Running<'a> {
+struct RunningContainerd<'a> {
     engine: &'a Containerd,
     world: &'a World,
     daemon: Group,
@@ -77,7 +79,7 @@ impl DaemonKind for Containerd {
             process::run(version.arg("version"), limit).is_ok_and(|ended| ended.status.success())
         };
         let daemon = spawn(&mut command, answers)?;
-        let running = Running { engine: self, world, daemon };
+        let running = RunningContainerd { engine: self, world, daemon };
         running.plugins()?;
         Ok(Box::new(running))
     }
@@ -144,7 +146,7 @@ impl Containerd {
     }
 }
 
-impl Running<'_> {
+impl RunningContainerd<'_> {
     fn ctr(&self, words: &[&str]) -> Result<String> {
         Ok(succeed(self.engine.client(self.world).args(words))?.stdout)
     }
@@ -221,7 +223,7 @@ impl Running<'_> {
     }
 
     /// Notes images that are listed and not complete.
-    fn images(&self, seen: &mut Seen) -> Result<()> {
+    fn images(&self, seen: &mut SeenImages) -> Result<()> {
         let check = ["images", "check", "--snapshotter", self.engine.snapshotter];
         for line in self.ctr(&check)?.lines().skip(1) {
             let reference = line.split_whitespace().next().unwrap_or_default();
@@ -293,7 +295,7 @@ impl Running<'_> {
     }
 }
 
-impl RunningDaemon for Running<'_> {
+impl RunningDaemon for RunningContainerd<'_> {
     fn act(&self, act: StepAct, fixture: &ImageArchives) -> Result<()> {
         match act {
             StepAct::Add(image) => self.add(image, fixture),
@@ -309,8 +311,8 @@ impl RunningDaemon for Running<'_> {
         }
     }
 
-    fn examine(&self, fixture: &ImageArchives) -> Result<Seen> {
-        let mut seen = Seen::default();
+    fn examine(&self, fixture: &ImageArchives) -> Result<SeenImages> {
+        let mut seen = SeenImages::default();
         self.images(&mut seen)?;
         self.blobs(&mut seen.faults)?;
         self.committed(fixture, &mut seen.faults)?;

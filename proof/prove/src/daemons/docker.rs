@@ -1,7 +1,7 @@
 //! dockerd with its own BuildKit, whose databases are held.
 
 use super::engine::{
-    DaemonKind, DatabaseSyncs, RunningDaemon, Seen, StepRootKind, spawn, succeed, terminate,
+    DaemonKind, DatabaseSyncs, RunningDaemon, SeenImages, StepRootKind, spawn, succeed, terminate,
     with_end,
 };
 use super::fixture::{IMAGES, ImageArchives, name};
@@ -37,7 +37,7 @@ pub(super) struct Docker {
     pub program: PathBuf,
 }
 
-struct Running<'a> {
+struct RunningDockerd<'a> {
     engine: &'a Docker,
     world: &'a World,
     daemon: Group,
@@ -89,7 +89,7 @@ impl DaemonKind for Docker {
 }
 
 impl Docker {
-    fn launch<'a>(&'a self, world: &'a World) -> Result<Running<'a>> {
+    fn launch<'a>(&'a self, world: &'a World) -> Result<RunningDockerd<'a>> {
         let memory = world.memory();
         let mut config = json!({
             "data-root": root(world), "exec-root": memory.join("x"),
@@ -110,7 +110,7 @@ impl Docker {
             ended.is_ok_and(|ended| ended.status.success())
         };
         let daemon = spawn(&mut command, answers)?;
-        Ok(Running { engine: self, world, daemon })
+        Ok(RunningDockerd { engine: self, world, daemon })
     }
 
     /// Puts synconce before the runtime of both builders.
@@ -161,7 +161,7 @@ impl Docker {
     }
 }
 
-impl Running<'_> {
+impl RunningDockerd<'_> {
     fn docker(&self, words: &[&str]) -> Result<String> {
         let finished = succeed(self.engine.client(self.world).args(words));
         Ok(finished.map_err(|error| with_end(&self.daemon, error))?.stdout)
@@ -230,7 +230,7 @@ impl Running<'_> {
     }
 }
 
-impl RunningDaemon for Running<'_> {
+impl RunningDaemon for RunningDockerd<'_> {
     fn act(&self, act: StepAct, fixture: &ImageArchives) -> Result<()> {
         match act {
             StepAct::Add(image) => self.build(image, fixture),
@@ -250,8 +250,8 @@ impl RunningDaemon for Running<'_> {
         }
     }
 
-    fn examine(&self, fixture: &ImageArchives) -> Result<Seen> {
-        let mut seen = Seen::default();
+    fn examine(&self, fixture: &ImageArchives) -> Result<SeenImages> {
+        let mut seen = SeenImages::default();
         let listed = self.images()?;
         for image in 0..IMAGES {
             if listed.lines().any(|line| line == name(image)) {

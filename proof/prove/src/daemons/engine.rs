@@ -84,7 +84,7 @@ impl DatabaseSyncs {
 
 /// What a daemon shows.
 #[derive(Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct SeenImages {
     /// The images that are listed, by number.
     pub listed: BTreeSet<usize>,
     /// What is listed and not whole.
@@ -128,7 +128,7 @@ pub(super) trait RunningDaemon {
     fn act(&self, act: StepAct, fixture: &ImageArchives) -> Result<()>;
 
     /// Looks at everything that the daemon lists.
-    fn examine(&self, fixture: &ImageArchives) -> Result<Seen>;
+    fn examine(&self, fixture: &ImageArchives) -> Result<SeenImages>;
 
     /// Ends the daemon in order.
     fn stop(self: Box<Self>) -> Result<()>;

@@ -1,6 +1,6 @@
 //! Judges what a power cut left of a daemon's state.
 
-use super::engine::{DatabaseSyncs, RunningDaemon, Seen, StepRootKind};
+use super::engine::{DatabaseSyncs, RunningDaemon, SeenImages, StepRootKind};
 use super::fixture::{IMAGES, name};
 use super::hold::output;
 use super::recording::Subject;
@@ -123,7 +123,12 @@ fn ended(what: &'static str, error: String) -> CutVerdict {
     broken(kind, error)
 }
 
-fn compare(seen: &Seen, moment: &RequiredAtCut<'_>, said: &str, keeps_images: bool) -> CutVerdict {
+fn compare(
+    seen: &SeenImages,
+    moment: &RequiredAtCut<'_>,
+    said: &str,
+    keeps_images: bool,
+) -> CutVerdict {
     if !seen.faults.is_empty() {
         let first: Vec<_> = seen.faults.iter().take(SHOWN).cloned().collect();
         let (all, first) = (seen.faults.len(), first.join(" | "));
@@ -203,34 +208,35 @@ mod tests {
 
     /// What a case says beside the images that are listed.
     #[derive(Default)]
-    struct Case {
+    struct JudgedCase {
         stopped: bool,
         keeps_images: bool,
     }
 
-    impl Case {
+    impl JudgedCase {
         fn judge(self, listed: &[usize], said: &str) -> CutVerdict {
             let (before, after) = (Images::from([1]), Images::from([1, 2]));
             let (images, earlier) = ([&before, &after], [Images::from([3]), before.clone()]);
             let moment = RequiredAtCut { images, earlier: &earlier, stopped: self.stopped };
-            let seen = Seen { listed: listed.iter().copied().collect(), ..Seen::default() };
+            let seen =
+                SeenImages { listed: listed.iter().copied().collect(), ..SeenImages::default() };
             compare(&seen, &moment, said, self.keeps_images)
         }
     }
 
     /// Judges a cut at work, whose recovery sets all images aside.
     fn judged(listed: &[usize], said: &str) -> CutVerdict {
-        Case::default().judge(listed, said)
+        JudgedCase::default().judge(listed, said)
     }
 
     /// Judges a cut at work, whose recovery keeps images.
     fn judged_of_images(listed: &[usize], said: &str) -> CutVerdict {
-        Case { keeps_images: true, ..Case::default() }.judge(listed, said)
+        JudgedCase { keeps_images: true, ..JudgedCase::default() }.judge(listed, said)
     }
 
     /// Judges a cut after an orderly stop.
     fn judged_after_stop(listed: &[usize], said: &str) -> CutVerdict {
-        Case { stopped: true, ..Case::default() }.judge(listed, said)
+        JudgedCase { stopped: true, ..JudgedCase::default() }.judge(listed, said)
     }
 
     #[test]
@@ -300,7 +306,7 @@ mod tests {
     fn what_is_listed_has_to_be_whole() {
         let images = Images::new();
         let moment = RequiredAtCut { images: [&images, &images], earlier: &[], stopped: false };
-        let seen = Seen { faults: vec!["a blob".to_owned()], ..Seen::default() };
+        let seen = SeenImages { faults: vec!["a blob".to_owned()], ..SeenImages::default() };
         for keeps_images in [false, true] {
             let verdict = compare(&seen, &moment, "", keeps_images);
             assert!(matches!(verdict, CutVerdict::Broken("content", _)));

@@ -14,7 +14,7 @@ mod versions;
 mod worker;
 
 use self::model::{Model, WORKERS};
-use self::shared::{Walk, WalkEnd, WalkState};
+use self::shared::{TreeWalk, WalkEnd, WalkState};
 use self::versions::Versions;
 use self::worker::Worker;
 use super::check::Defect;
@@ -55,7 +55,7 @@ pub(super) fn walk(
     }
     let versions = Versions::new(control.path().join("versions"), &source)?;
     let began = Instant::now();
-    let walk = Walk::new(
+    let walk = TreeWalk::new(
         &store,
         Model::new(versions),
         began + Duration::from_secs(seconds),

@@ -146,7 +146,7 @@ fn next_digest(docker: &Docker<'_>, buildkit: &str, victim: Victim) -> Option<St
 
 /// What happened.
 #[derive(Debug, Default)]
-struct Tally {
+struct KillTally {
     kills: BTreeMap<(&'static str, Victim), u64>,
     /// Builds with a kill that failed.
     failed: u64,
@@ -179,7 +179,7 @@ pub fn go_on_after_two_hundred_kills_of_everything(place: &Place) {
         (buildkit, found.expect("no layer is used"), started.elapsed())
     });
     assert_eq!(expected[0].1, expected[1].1);
-    let mut tally = Tally::default();
+    let mut tally = KillTally::default();
     for round in 0..kills {
         let (buildkit, wanted, duration) = &expected[usize::from(random.below(2) == 0)];
         place.write("context/Dockerfile", &dockerfile(round));
@@ -216,7 +216,7 @@ fn build_with_kill(
     docker: &mut Option<Docker<'_>>,
     (buildkit, duration): (&'static str, Duration),
     random: &mut Random,
-    tally: &mut Tally,
+    tally: &mut KillTally,
 ) -> Victim {
     let mut client = docker.as_ref().unwrap().command(buildkit);
     client.args(["build", "--network", "none", "--tag", "killed", "context"]);

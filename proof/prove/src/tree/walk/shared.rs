@@ -17,7 +17,7 @@ const RECENT: usize = 40;
 const ENOUGH: usize = 3;
 
 /// State shared by both workers.
-pub(super) struct Walk<'a> {
+pub(super) struct TreeWalk<'a> {
     pub store: &'a Store<'a>,
     pub until: Instant,
     /// On a busy machine the walk continues until enough kills came in time or, as the control and
@@ -42,7 +42,7 @@ pub(super) struct WalkEnd {
     pub messages: Messages,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> TreeWalk<'a> {
     pub(super) fn new(
         store: &'a Store<'a>,
         model: Model,

@@ -7,7 +7,7 @@ use super::child::WalkReport;
 use super::injection::{Injection, swap};
 use super::model::{Model, WORKERS};
 use super::output::{Listed, Shown, VerbOutcome, refusal, written};
-use super::shared::{Walk, WalkEnd, WalkState};
+use super::shared::{TreeWalk, WalkEnd, WalkState};
 use super::verbs::{CloneWay, Disturbance, NAMES, Name, NextAction, Verb};
 use super::versions::manifest;
 use crate::Result;
@@ -23,7 +23,7 @@ use synconce_testkit::process::run;
 
 /// One of the two workers.
 pub(super) struct Worker<'a> {
-    walk: &'a Walk<'a>,
+    walk: &'a TreeWalk<'a>,
     number: usize,
     random: fastrand::Rng,
     injection: Injection,
@@ -34,7 +34,7 @@ pub(super) struct Worker<'a> {
 impl<'a> Worker<'a> {
     /// Returns a worker with its own directories.
     pub(super) fn new(
-        walk: &'a Walk<'a>,
+        walk: &'a TreeWalk<'a>,
         number: usize,
         seed: u64,
         injection: Injection,
