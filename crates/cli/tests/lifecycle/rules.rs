@@ -14,10 +14,10 @@ pub(super) fn rig(kind: FsKind) -> Rig {
 pub(super) fn clean(rig: &Rig) {
     for entry in fs::read_dir(rig.path()).unwrap() {
         let path = entry.unwrap().path();
-        match path.is_dir() && !path.is_symlink() {
-            true if path.ends_with("lost+found") => {}
-            true => fs::remove_dir_all(path).unwrap(),
-            false => fs::remove_file(path).unwrap(),
+        if !path.is_dir() || path.is_symlink() {
+            fs::remove_file(path).unwrap();
+        } else if !path.ends_with("lost+found") {
+            fs::remove_dir_all(path).unwrap();
         }
     }
     for name in ["db/sub", "other", "mnt"] {

@@ -101,9 +101,10 @@ fn kill_on(fixture: &HoldFixture, verb: &str, call: &str, path: &str) -> Result<
 }
 
 fn expect_killed(verb: &str, ended: &Finished) -> Result<()> {
-    match ended.status.signal() == Some(Signal::KILL.as_raw()) {
-        true => Ok(()),
-        false => Err(format!("{} was not killed", failed(verb, ended)).into()),
+    if ended.status.signal() == Some(Signal::KILL.as_raw()) {
+        Ok(())
+    } else {
+        Err(format!("{} was not killed", failed(verb, ended)).into())
     }
 }
 
@@ -130,12 +131,12 @@ fn command_by(fixture: &HoldFixture, words: &[&str], verb: &str) -> Command {
 fn start_anew(fixture: &HoldFixture) -> Result<Option<BrokenPromise>> {
     forget_the_marker(fixture)?;
     let started = fixture.verb("start")?;
-    match started.status.success() {
-        true => {
-            Ok(Some(("forgotten", "a start succeeds after a hold that was cut short".to_owned())))
-        }
-        false if started.stderr.contains("its marker is lost") => Ok(None),
-        false => Err(failed("start", &started).into()),
+    if started.status.success() {
+        Ok(Some(("forgotten", "a start succeeds after a hold that was cut short".to_owned())))
+    } else if started.stderr.contains("its marker is lost") {
+        Ok(None)
+    } else {
+        Err(failed("start", &started).into())
     }
 }
 

@@ -111,10 +111,12 @@ pub(super) fn with_a_full_state_disk(
 fn restore_in_another_container(fixture: &HoldFixture) -> Result<Option<BrokenPromise>> {
     fixture.boot()?;
     let restored = fixture.verb("restore")?;
-    match restored.status.success() {
-        true => Ok(Some(("forgotten", "a restore succeeds after a lost write".to_owned()))),
-        false if restored.stderr.contains("was not mounted again since") => Ok(None),
-        false => Err(failed("restore", &restored).into()),
+    if restored.status.success() {
+        Ok(Some(("forgotten", "a restore succeeds after a lost write".to_owned())))
+    } else if restored.stderr.contains("was not mounted again since") {
+        Ok(None)
+    } else {
+        Err(failed("restore", &restored).into())
     }
 }
 
