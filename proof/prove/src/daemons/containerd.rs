@@ -12,6 +12,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use synconce_probe::architecture::architecture_of_images;
 use synconce_testkit::manifest::{Manifest, diff};
 use synconce_testkit::process::{self, Group};
 
@@ -116,8 +117,9 @@ impl Containerd {
         for (snapshotter, differ) in [("overlayfs", "walking"), ("erofs", "erofs")] {
             text += &format!(
                 "[[plugins.\"io.containerd.transfer.v1.local\".unpack_config]]\n\
-                 platform = \"linux/amd64\"\nsnapshotter = \"{snapshotter}\"\n\
-                 differ = \"{differ}\"\n"
+                 platform = \"linux/{}\"\nsnapshotter = \"{snapshotter}\"\n\
+                 differ = \"{differ}\"\n",
+                architecture_of_images()
             );
         }
         text += "[plugins.\"io.containerd.service.v1.diff-service\"]\n\

@@ -11,6 +11,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use synconce_probe::architecture::architecture_of_images;
 use synconce_testkit::manifest::Manifest;
 
 /// How many images there are. The script names them by their numbers.
@@ -159,7 +160,7 @@ fn index(
     descriptors: &[serde_json::Value],
 ) -> Result<()> {
     let config = json!({
-        "architecture": "amd64", "os": "linux",
+        "architecture": architecture_of_images(), "os": "linux",
         "config": {"Cmd": ["/bin/busybox", "true"], "Labels": {"image": image.to_string()}},
         "rootfs": {"type": "layers", "diff_ids": digests},
     });
