@@ -73,7 +73,7 @@ pub fn measure(options: &CostOptions, synconce: &Path) -> Result<BenchReport, Er
     Ok(report)
 }
 
-/// How many syncs the last sentence is about.
+/// The number of syncs in the example with which the report ends.
 const JOB: f64 = 1_000.0;
 
 /// Returns the sentence about what [`JOB`] held syncs save if an fsync takes `bare` nanoseconds, and

@@ -15,8 +15,8 @@ pub(super) const NSPAWN: &str = "nspawn-suppress-sync";
 
 const CHROOT: [&str; 2] = ["chroot", "{root}"];
 
-/// The whole environment of apt-get: the same under a tool that passes its own environment on
-/// and under one that does not.
+/// The whole environment of apt-get. So it does not depend on whether a tool passes its own
+/// environment on.
 const ENVIRONMENT: [&str; 4] = [
     "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     "HOME=/root",

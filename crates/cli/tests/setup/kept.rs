@@ -1,4 +1,4 @@
-//! `synconce setup apt` keeps what it takes away and did not write.
+//! `synconce setup apt` saves a file that it removes, unless it wrote the file itself.
 
 use super::apt::{place, state};
 use super::place::EndedCommand;

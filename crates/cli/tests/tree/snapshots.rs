@@ -1,4 +1,4 @@
-//! Snapshots of btrfs, of which a commit looks at no entry.
+//! Trees on btrfs: a commit takes a snapshot, and looks at no entry.
 
 use crate::roots;
 use crate::site::{CUT, Site, disk, limit, on};
@@ -45,7 +45,7 @@ fn hint(found: &Finished) -> &str {
     hint.and_then(|hint| hint.split_once('`')).expect("a hint").0
 }
 
-/// Returns the bytes of `tree` alone, in `list`.
+/// Returns the number of bytes that only `tree` has, as `list` says; `None` if it is unknown.
 fn own(site: &Site<'_>, tree: &str) -> Option<u64> {
     let listed: Value = serde_json::from_str(&site.well(&["list", "--json"]).stdout).unwrap();
     listed.as_array().unwrap().iter().find(|one| one["name"] == tree).unwrap()["own"].as_u64()
@@ -62,8 +62,8 @@ fn a_change_after_the_commit_is_found_in_a_run_too_and_the_hint_lists_it(place: 
     site.well(&["verify", "kept"]);
     assert!(own(&site, "kept") > Some(0), "each entry was looked at");
 
-    // What was appended is not written yet. A held sync in `verify` would leave it so, and btrfs
-    // counts it as a change only once it is written.
+    // The kernel has not written the appended bytes to the disk yet, and btrfs counts only written
+    // bytes as a change. So `verify` needs a real sync.
     let layer = site.newest_layer("changed");
     let ro = format!("btrfs property set -f {} ro", layer.display());
     let file = layer.join("data/directory/inner").display().to_string();
@@ -109,7 +109,7 @@ fn in_a_sealed_run_only_what_needs_a_sync_is_refused(place: &Place) {
     site.well(&["verify", "new"]);
     works(&["verify", "new"]);
     works(&["fsck"]);
-    // It promises that the fingerprint is durable.
+    // `--accept` promises that the fingerprint is durable.
     refused(&["verify", "--accept", "new"]);
     drop(site);
     rig.down().unwrap();
@@ -213,7 +213,7 @@ fn make_work(site: &Site<'_>, script: &str) {
     site.well(&["commit", "work"]);
 }
 
-/// Of a subvolume in its source, btrfs's own snapshot has an empty directory.
+/// btrfs's own snapshot has an empty directory in the place of each subvolume of its source.
 fn subvolumes_in_a_tree_are_in_its_clones(place: &Place) {
     let (rig, site) = site(place);
     let before = volumes(place, &rig);

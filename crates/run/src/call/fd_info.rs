@@ -58,7 +58,7 @@ impl Target {
         self.not_held.is_none() && self.verdict.system
     }
 
-    /// Returns why a sync of the target passes that is not held.
+    /// Returns why a sync of the target passes. To be asked only if the sync is not held.
     pub(crate) fn why_passed(&self) -> PassReason {
         if !matches!(self.file_type, FileType::RegularFile | FileType::Directory) {
             return PassReason::NoFile;

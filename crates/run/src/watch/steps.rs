@@ -69,7 +69,8 @@ struct StepsState {
 }
 
 impl Steps {
-    /// Watches the steps whose runtimes connect to `socket`, if there is one, for `watch`.
+    /// Starts to watch the steps whose runtimes connect to `socket`. Their calls go to `watch`. Returns
+    /// `None` without a socket.
     pub(crate) fn begin(
         socket: Option<Result<StepSocket, String>>,
         watch: Option<Arc<Watch>>,

@@ -12,14 +12,14 @@ use synconce_testkit::manifest::{Manifest, ManifestOptions};
 use synconce_testkit::patiently;
 use tempfile::TempDir;
 
-/// Types the command that `synconce status` prints.
+/// A script that executes the command which `synconce status` prints.
 pub(super) const MEND: &str = include_str!("mend.sh");
 /// The scripts of the udeb.
 const HOOKS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/installer");
-/// Far longer than an act takes.
+/// How long a script may take: far longer than it needs.
 const LIMIT: Duration = Duration::from_secs(60);
-/// What dpkg writes before its first sync, and removes when it is called again, what the commands
-/// that mend an install keep of configuration files, and the daily copies.
+/// Paths that may differ after a cut: files that dpkg writes before its first sync and removes at its
+/// next call, configuration files that a mend saves, and the daily copies of dpkg's database.
 const IGNORED: [&str; 6] = [
     "etc/*.dpkg-old",
     "var/backups",
@@ -89,17 +89,17 @@ impl Root {
         &self.path
     }
 
-    /// Runs `script` in the root, which succeeds.
+    /// Runs `script` in the root. A script that fails is an error.
     pub(super) fn run(&self, script: &str) -> Result<()> {
         self.run_as(script, self.mutant, None)
     }
 
-    /// As [`Self::run`], with every step.
+    /// Does the same as [`Self::run`] with the whole tool, also if the row is of a mutant.
     pub(super) fn prepare(&self, script: &str) -> Result<()> {
         self.run_as(script, None, None)
     }
 
-    /// Runs `script` in an installer whose `/target` is the root, and which succeeds.
+    /// Runs `script` in an installer whose `/target` is the root. A script that fails is an error.
     pub(super) fn install(&self, script: &str) -> Result<()> {
         self.run_as(script, self.mutant, Some(HOOKS))
     }
