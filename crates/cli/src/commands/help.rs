@@ -153,7 +153,7 @@ fn run_of(words: &[String]) -> String {
     }
     let arguments: Vec<_> = words[1..].iter().map(String::as_str).collect();
     match Wrapper::of(&words[0], &arguments) {
-        Some(Wrapper { options, inner }) if words[0] == "sudo" && !inner.is_empty() => {
+        Some(Wrapper { options, inner, .. }) if words[0] == "sudo" && !inner.is_empty() => {
             let sudo = shell(&words[..=options.len()]);
             format!("{sudo} {} run -- {}", name_for_sudo(), shell(&words[1 + options.len()..]))
         }

@@ -38,10 +38,13 @@ fn of_words(words: &[&str], variables: Variables<'_>) -> Option<DaemonOfClient> 
         let [only] = &parts[..] else { return None };
         return of_words(&only.iter().map(String::as_str).collect::<Vec<_>>(), variables);
     }
-    if let Some(Wrapper { options, inner }) = Wrapper::of(program, words) {
-        // sudo(8) drops the caller's variables, unless it is told to preserve them.
-        let is_preserved = |word: &&str| *word == "-E" || word.starts_with("--preserve-env");
-        let keeps = !matches!(program, "sudo" | "doas") || options.iter().any(is_preserved);
+    if let Some(wrapper) = Wrapper::of(program, words) {
+        let Wrapper { options, inner, .. } = wrapper;
+        // sudo(8) drops the caller's variables, unless -E or --preserve-env is given.
+        let is_preserved = |word: &&str| word.starts_with("--preserve-env");
+        let keeps = !matches!(program, "sudo" | "doas")
+            || wrapper.has_flag('E')
+            || options.iter().any(is_preserved);
         let given = |name: &str| {
             let value = |word: &&str| word.strip_prefix(name)?.strip_prefix('=').map(str::to_owned);
             let value = options.iter().rev().find_map(value);
@@ -289,6 +292,8 @@ mod tests {
             ("docker -H tcp://near build .", "DOCKER_HOST", "tcp://far", Some("near")),
             ("sudo docker build .", "DOCKER_HOST", "tcp://far:2375", Some("-")),
             ("sudo -E docker build .", "DOCKER_HOST", "tcp://far:2375", Some("far")),
+            ("sudo -nEu me docker build .", "DOCKER_HOST", "tcp://far:2375", Some("far")),
+            ("sudo -uE docker build .", "DOCKER_HOST", "tcp://far:2375", Some("-")),
             ("docker build .", "DOCKER_CONTEXT", "far", None),
             ("docker --context far build .", "DOCKER_HOST", "tcp://near", None),
             ("docker build .", "BUILDX_BUILDER", "far", None),
