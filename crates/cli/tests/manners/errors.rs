@@ -9,6 +9,7 @@ pub fn trials() -> Vec<Trial> {
         trial(every_command_says_the_same_of_a_root_that_does_not_exist, &[]),
         trial(a_wrong_number_is_told_what_it_has_to_be, &[]),
         trial(a_size_of_a_benchmark_out_of_range_is_refused_before_any_work, &[]),
+        trial(a_package_of_an_unknown_architecture_is_refused_before_any_work, &[]),
         trial(a_quoted_command_line_gets_the_one_that_works, &[]),
         trial(an_empty_name_of_a_command_is_quoted, &[]),
         trial(a_relative_directory_in_the_environment_is_refused, &[]),
@@ -86,6 +87,23 @@ fn a_size_of_a_benchmark_out_of_range_is_refused_before_any_work(place: &Place) 
         let why = format!("invalid value '{size}' for '{option} <");
         assert!(ended.stderr.contains(&why), "{ended:?}");
         assert!(ended.stderr.contains(&format!(">': {size} is not in {range}\n")), "{ended:?}");
+    }
+}
+
+fn a_package_of_an_unknown_architecture_is_refused_before_any_work(place: &Place) {
+    for scenario in ["install", "build", "tree"] {
+        for (package, architecture) in [("hello:nosuch", "nosuch"), ("x:y:x86_64", "x86_64")] {
+            let words = ["bench", scenario, "--dir", ".", "--variants", "none", "--packages"];
+            let mut bench = place.synconce(&words);
+            bench.args([&format!("gcc,{package}"), "--mirror", "http://mirror.invalid"]);
+            let ended = finish(&mut bench);
+            assert_eq!(ended.status.code(), Some(125), "{ended:?}");
+            let why = format!(
+                "synconce: cannot use {package}: there is no architecture {architecture}; name one \
+                 of Debian's, such as arm64\n"
+            );
+            assert_eq!(ended.stderr, why);
+        }
     }
 }
 
