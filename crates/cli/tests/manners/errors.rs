@@ -178,8 +178,21 @@ fn a_client_of_a_daemon_gets_the_set_up_that_holds_the_daemon(place: &Place) {
     assert_eq!(build.stderr, wanted);
     let without_commit = finish(&mut place.held(&["--no-commit"], &[docker, "build", "."]));
     assert_eq!(without_commit.stderr, wanted);
-    for (options, word) in [(&["--quiet"][..], "build"), (&[], "run"), (&[], "sync"), (&[], "fail")]
-    {
+    let asks = "docker run --label io.synconce.hold=true IMAGE COMMAND";
+    for word in ["run", "exec"] {
+        let wanted = format!(
+            "synconce: nothing was held: the container does the syncs, and is not part of the run\n\
+             synconce: hint: sudo {} setup docker; then {asks}\n",
+            binary()
+        );
+        let ended = finish(&mut place.held(&[], &[docker, word, "image", "true"]));
+        assert_eq!(ended.stderr, wanted);
+    }
+    let labelled = [docker, "run", "--label", "io.synconce.hold=true", "image", "true"];
+    let ended = finish(&mut place.held(&[], &labelled));
+    let wanted = format!("synconce: hint: sudo {} setup docker\n", binary());
+    assert!(ended.stderr.ends_with(&wanted), "{ended:?}");
+    for (options, word) in [(&["--quiet"][..], "build"), (&[], "sync"), (&[], "fail")] {
         let ended = finish(&mut place.held(options, &[docker, word]));
         assert!(!ended.stderr.contains("dockerd"), "{options:?} {word}: {ended:?}");
     }
