@@ -20,7 +20,7 @@ use crate::commands::hold::HoldReport;
 use crate::commands::output::{Output, Stream, print};
 use crate::commands::run::not_durable;
 use crate::exit;
-use crate::text::{printable, say, shell};
+use crate::text::{notice, printable, say, shell};
 use serde::Serialize;
 use std::collections::{HashMap, HashSet};
 use std::io::ErrorKind;
@@ -202,7 +202,11 @@ fn show(arguments: &StatusArguments) -> Result<ExitCode, CommandError> {
     if output.is_json() {
         output.write(&found.rows())?;
     } else if !arguments.quiet {
-        print(text_of(&found))?;
+        let text = text_of(&found);
+        if text.is_empty() && *is_whole {
+            notice("no run in flight or interrupted, no hold, no held build step");
+        }
+        print(text)?;
     }
     Ok(code)
 }
