@@ -19,6 +19,7 @@ pub fn trials() -> Vec<Trial> {
         trial(an_unknown_option_of_a_run_is_not_taken_for_its_command, &[]),
         trial(a_hold_run_without_its_name_names_what_is_missing, &[]),
         trial(setup_without_an_engine_lists_the_engines, &[]),
+        trial(setup_of_another_name_suggests_the_engine, &[]),
         trial(a_benchmark_without_a_round_is_refused, &[]),
         trial(on_a_new_machine_lists_say_what_they_would_show, &[]),
         trial(an_option_without_its_id_names_the_command_that_lists_ids, &[]),
@@ -240,6 +241,31 @@ fn setup_without_an_engine_lists_the_engines(place: &Place) {
     let ended = ends(place, &["setup"]);
     assert_eq!((ended.status.code(), &ended.stdout[..]), (Some(125), ""), "{ended:?}");
     assert!(ended.stderr.contains("podman"), "{ended:?}");
+}
+
+fn setup_of_another_name_suggests_the_engine(place: &Place) {
+    for (word, engine) in [
+        ("k8s", "kubernetes"),
+        ("kubectl", "kubernetes"),
+        ("kubernets", "kubernetes"),
+        ("containerd.service", "containerd"),
+        ("ctr", "containerd"),
+        ("dockerd", "docker"),
+        ("docker.service", "docker"),
+        ("buildx", "docker"),
+        ("docker-buildx", "docker"),
+        ("moby", "docker"),
+        ("buildah", "podman"),
+        ("buildkitd", "buildkit"),
+        ("nerdctl", "buildkit"),
+        ("apt-get", "apt"),
+        ("dpkg", "apt"),
+    ] {
+        let ended = ends(place, &["setup", word, "--check"]);
+        assert_eq!(ended.status.code(), Some(125), "{ended:?}");
+        let tip = format!("tip: a similar value exists: '{engine}'\n");
+        assert!(ended.stderr.contains(&tip), "{word}: {ended:?}");
+    }
 }
 
 fn a_benchmark_without_a_round_is_refused(place: &Place) {
