@@ -41,15 +41,18 @@ pub(crate) fn probe(host: &Host, is_cancelled: &dyn Fn() -> bool) -> Option<Trie
 
 /// Removes `directory` of a probe, after all that is mounted there.
 fn remove(directory: &Path) -> Result<(), String> {
-    let mounts = mounts::read("self").on("cannot read the mounts of", Path::new("/proc/self"));
-    let mounts = mounts.map_err(|error| error.to_string())?;
-    for mount in mounts.iter().rev().filter(|mount| mount.point.starts_with(directory)) {
-        // Podman may have unmounted it meanwhile. What stays mounted is not removed.
-        let _ = unmount(&mount.point, UnmountFlags::DETACH);
-    }
     let (Some(parent), Some(name)) = (directory.parent(), directory.file_name()) else {
         return Ok(());
     };
+    // The paths of mounts have no symbolic links.
+    let parent = &parent.canonicalize().on("cannot find", parent).map_err(|it| it.to_string())?;
+    let directory = parent.join(name);
+    let mounts = mounts::read("self").on("cannot read the mounts of", Path::new("/proc/self"));
+    let mounts = mounts.map_err(|error| error.to_string())?;
+    for mount in mounts.iter().rev().filter(|mount| mount.point.starts_with(&directory)) {
+        // Podman may have unmounted it meanwhile. What stays mounted is not removed.
+        let _ = unmount(&mount.point, UnmountFlags::DETACH);
+    }
     let parent = File::open(parent).on("cannot open", parent);
     let parent = parent.map_err(|error| error.to_string())?;
     let removed = synconce_fs::remove(parent.as_fd(), name, 1, &());
@@ -143,6 +146,13 @@ mod tests {
                 mount_bind(&theirs, at.join("below")).unwrap();
                 remove(&probe).unwrap();
                 assert!(!probe.exists() && theirs.join("file").exists());
+                // The parent is a symbolic link.
+                let link = top.path().join("link");
+                std::os::unix::fs::symlink(top.path(), &link).unwrap();
+                fs::create_dir_all(&at).unwrap();
+                mount("test", &at, "tmpfs", MountFlags::empty(), None).unwrap();
+                remove(&link.join("probe")).unwrap();
+                assert!(!probe.exists());
                 // There is nothing left to remove.
                 remove(&probe).unwrap();
             },
