@@ -7,7 +7,7 @@
 use crate::engine::{Engine, HeldDaemon};
 use crate::host::Host;
 use crate::{docker, podman, running};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tar::{Builder, Header};
 
 /// The path of the program in the image.
@@ -29,9 +29,21 @@ pub struct Probed {
 pub struct Tried {
     /// What they have shown, or why not all of them ran, for the user.
     pub probed: Result<Probed, String>,
+    /// What their removal has shown.
+    pub removed: Removed,
+}
+
+/// The result of the removal of what a probe has made.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Removed {
     /// What could not be removed, each with the command that removes it.
     pub left: Vec<String>,
+    /// What is no fault.
+    pub notes: Vec<String>,
 }
+
+/// The time for the removal after a cancellation.
+pub(crate) const GRACE: Duration = Duration::from_secs(10);
 
 /// Runs probe containers in the running `engine`, and removes them. `is_cancelled` ends the wait for
 /// the engine, and then what was made is removed. Returns `None` for an engine or a user that can

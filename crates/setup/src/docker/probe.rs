@@ -4,26 +4,24 @@
 //! cache are found in the answer to `/system/df` and removed one by one.
 
 mod records;
+mod removal;
 
-use self::records::{CacheRecord, DiskUsage, OwnRecords};
 use super::{DROP_IN, api, builds, daemon_json, dockerd, version};
 use crate::host::Host;
-use crate::probe::{PROGRAM, Probed, REAL, Tried, archive, program, unique};
+use crate::probe::{PROGRAM, Probed, REAL, Removed, Tried, archive, program, unique};
 use crate::running::process::DaemonProcess;
 use crate::systemd::Service;
 use serde_json::{Value, json};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use synconce_probe::docker::{Request, ask, disk_usage_path};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use synconce_probe::docker::{Request, ask};
 use synconce_sys::child::interrupted;
 
 const REPOSITORY: &str = "synconce-check";
 const ARCHIVE: &str = "application/x-tar";
 /// The time for one answer: a step on a slow disk takes seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The time for the removal after a cancellation.
-const GRACE: Duration = Duration::from_secs(10);
 /// The first version whose client builds by BuildKit unless `DOCKER_BUILDKIT` is 0.
 const BUILDS_BY_BUILDKIT: u32 = 23;
 
@@ -38,9 +36,9 @@ pub(crate) fn probe(
         Ok(None) => None,
         Ok(Some((probe, is_classic))) => {
             let probed = probe.import().and_then(|()| probe.run(is_classic));
-            Some(Tried { probed, left: probe.remove() })
+            Some(Tried { probed, removed: probe.remove() })
         }
-        Err(why) => Some(Tried { probed: Err(why), left: Vec::new() }),
+        Err(why) => Some(Tried { probed: Err(why), removed: Removed::default() }),
     }
 }
 
@@ -196,74 +194,9 @@ impl DockerProbe<'_> {
             other => Err(format!("the exit code of a container is {other:?}")),
         }
     }
-
-    /// Removes the container, the images and the records of the build cache. Returns what is left, with
-    /// the commands that remove it. A cancellation ends the removal after [`GRACE`].
-    fn remove(&self) -> Vec<String> {
-        let begin = Instant::now();
-        let is_cancelled = || begin.elapsed() > GRACE && (self.is_cancelled)();
-        let (container, step, image) = (self.container(), self.step(), self.image());
-        let things = [
-            (format!("/containers/{container}?force=1&v=1"), "docker rm --force", container),
-            (format!("/images/{step}"), "docker image rm", step),
-            (format!("/images/{image}"), "docker image rm", image),
-        ];
-        let failed = things.iter().filter_map(|(path, command, name)| {
-            let removed = match self.send("DELETE", path, NOTHING, &is_cancelled) {
-                Ok((NOT_FOUND, _)) => return None,
-                answered => answered.and_then(|(status, body)| self.success(status, body)),
-            };
-            removed.err().map(|why| format!("{why}; remove it: {command} {name}"))
-        });
-        let mut left: Vec<_> = failed.collect();
-        left.extend(self.remove_records(&is_cancelled));
-        left
-    }
-
-    /// Does what [`DockerProbe::remove`] does, for the records of the build cache.
-    fn remove_records(&self, is_cancelled: &dyn Fn() -> bool) -> Vec<String> {
-        let records = match self.records(is_cancelled) {
-            Ok(records) => records,
-            Err(why) => return vec![format!("{why}; {STAYS}")],
-        };
-        let dockerfile = self.dockerfile().len();
-        let times = self.begin..=now();
-        let probed = records::Probed { name: &self.name, dockerfile, times };
-        let OwnRecords { ids, is_in_doubt } = probed.records(&records);
-        let failed = ids.iter().filter_map(|id| {
-            // {"id":["ID"]}
-            let filter = format!("%7B%22id%22%3A%5B%22{id}%22%5D%7D");
-            let path = format!("/build/prune?all=1&filters={filter}");
-            let answered = self.send("POST", &path, NOTHING, is_cancelled);
-            let why = answered.and_then(|(status, body)| self.success(status, body)).err()?;
-            Some(format!("{why}; remove it: docker builder prune --all --filter id={id}"))
-        });
-        let doubt = is_in_doubt.then(|| format!("another build ran beside the probe; {STAYS}"));
-        failed.chain(doubt).collect()
-    }
-
-    /// Returns all records of the build cache.
-    fn records(&self, is_cancelled: &dyn Fn() -> bool) -> Result<Vec<CacheRecord>, String> {
-        let get = |path: &str| {
-            let (status, body) = self.send("GET", path, NOTHING, is_cancelled)?;
-            self.success(status, body)
-        };
-        let version: Value = serde_json::from_str(&get("/version")?).unwrap_or_default();
-        let version = version["ApiVersion"].as_str().unwrap_or_default();
-        // Before Docker 23 dockerd lists all that it stores.
-        let path = disk_usage_path(version).unwrap_or_else(|| "/system/df".to_owned());
-        let usage: DiskUsage = serde_json::from_str(&get(&path)?)
-            .map_err(|error| self.failed(&format!("{path} lists no build cache: {error}")))?;
-        Ok(usage.build_cache.unwrap_or_default())
-    }
 }
 
 const NOTHING: (&str, &[u8]) = ("text/plain", b"");
-
-const NOT_FOUND: u16 = 404;
-/// What happens to records of the build cache that are not removed.
-const STAYS: &str = "a record of a few kB stays in the build cache until dockerd's own garbage \
-                     collection removes it";
 
 fn now() -> i64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

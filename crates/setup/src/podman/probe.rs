@@ -3,7 +3,7 @@
 
 use super::PLACES;
 use crate::host::Host;
-use crate::probe::{PROGRAM, Probed, REAL, Tried, program, unique};
+use crate::probe::{PROGRAM, Probed, REAL, Removed, Tried, program, unique};
 use rustix::mount::{UnmountFlags, unmount};
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io;
@@ -36,7 +36,7 @@ pub(crate) fn probe(host: &Host, is_cancelled: &dyn Fn() -> bool) -> Option<Trie
         let error = remove(directory).err()?;
         Some(format!("{error}; remove it: rm -r --one-file-system {}", directory.display()))
     });
-    Some(Tried { probed, left: left.collect() })
+    Some(Tried { probed, removed: Removed { left: left.collect(), notes: Vec::new() } })
 }
 
 /// Removes `directory` of a probe, after all that is mounted there.

@@ -155,7 +155,7 @@ fn containers(
             return;
         }
     };
-    let (probed, left) = probe().map(|tried| (tried.probed, tried.left)).unzip();
+    let (probed, removed) = probe().map(|tried| (tried.probed, tried.removed)).unzip();
     match probed {
         Some(Ok(probed)) => shown(report, engine, host, other, probed),
         failed => {
@@ -172,7 +172,9 @@ fn containers(
             }
         }
     }
-    report.faults.extend(left.into_iter().flatten());
+    let removed = removed.unwrap_or_default();
+    report.faults.extend(removed.left);
+    report.notes.extend(removed.notes);
 }
 
 const EDIT: &str = "edit /etc/synconce/oci.toml";

@@ -17,7 +17,7 @@ pub(super) struct DiskUsage {
 #[serde(rename_all = "PascalCase")]
 pub(super) struct CacheRecord {
     #[serde(rename = "ID")]
-    id: String,
+    pub(super) id: String,
     #[serde(default)]
     description: String,
     #[serde(default)]

@@ -1,6 +1,8 @@
 //! Tests of the probe containers in dockerd.
 
+use super::removal::STAYS;
 use super::*;
+use crate::probe::Removed;
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 
@@ -27,7 +29,8 @@ fn the_store_of_containerd_is_known() {
 type Answer = (&'static str, u16, &'static str);
 
 /// Returns what `probe` of a fake dockerd returns, and the requests. The dockerd answers a request
-/// with the first of `answers` whose word is in the request, or with 404.
+/// with the first of `answers` whose word is in the request, or with 404. An answer whose word another
+/// answer has, too, is given once.
 fn asked<'a, T>(
     answers: &'static [Answer],
     is_cancelled: &'a dyn Fn() -> bool,
@@ -37,7 +40,7 @@ fn asked<'a, T>(
     let socket = directory.path().join("socket");
     let listener = UnixListener::bind(&socket).unwrap();
     let server = std::thread::spawn(move || {
-        let mut requests = Vec::new();
+        let (mut answers, mut requests) = (answers.to_vec(), Vec::new());
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
             let mut read = [0; 4096];
@@ -47,27 +50,35 @@ fn asked<'a, T>(
             }
             let request = String::from_utf8_lossy(&read[..length]).into_owned();
             let request = request.lines().next().unwrap().replace(" HTTP/1.0", "");
-            let answer = answers.iter().find(|(word, ..)| request.contains(word));
-            let (_, status, body) = answer.unwrap_or(&("", 404, "{}"));
+            let at = answers.iter().position(|(word, ..)| request.contains(word));
+            let (word, status, body) = at.map_or(("", 404, "{}"), |at| answers[at]);
+            if answers.iter().filter(|(other, ..)| *other == word).count() > 1 {
+                answers.remove(at.unwrap());
+            }
             requests.push(request);
-            write!(stream, "HTTP/1.0 {status} X\r\n\r\n{body}").unwrap();
+            // After a cancellation nothing reads it.
+            let _ = write!(stream, "HTTP/1.0 {status} X\r\n\r\n{body}");
         }
         requests
     });
     let name = "00c0ffee00c0ffee".to_owned();
-    let returned = probe(&DockerProbe { socket: socket.clone(), name, begin: now(), is_cancelled });
+    let socket_of_probe = socket.clone();
+    let made = DockerProbe { socket: socket_of_probe, name, begin: now(), is_cancelled };
+    let returned = probe(&made);
     drop(UnixStream::connect(&socket).unwrap());
     (returned, server.join().unwrap())
 }
 
 const VERSION: Answer = ("GET /version", 200, r#"{"ApiVersion":"1.60"}"#);
+const EMPTY: &str = r#"{"BuildCache":null}"#;
+const STEP: &str = r#"{"BuildCache":[{"ID":"ab12","Description":"exec 00c0ffee00c0ffee"}]}"#;
+const PRUNE: &str = "POST /build/prune?all=1&filters=%7B%22id%22%3A%5B%22ab12%22%5D%7D";
 const DF: &str = "GET /v1.51/system/df?type=build-cache";
 
 #[test]
 fn everything_is_removed_and_what_is_not_there_is_not_left() {
-    let empty = &[VERSION, ("/system/df", 200, r#"{"BuildCache":null}"#)];
-    let (left, requests) = asked(empty, &|| false, DockerProbe::remove);
-    assert_eq!(left, [""; 0]);
+    let (left, requests) = asked(&[VERSION, (DF, 200, EMPTY)], &|| false, DockerProbe::remove);
+    assert_eq!(left, Removed::default());
     let things = [
         "DELETE /containers/synconce-check-00c0ffee00c0ffee?force=1&v=1",
         "DELETE /images/synconce-check:00c0ffee00c0ffee-step",
@@ -81,16 +92,15 @@ fn everything_is_removed_and_what_is_not_there_is_not_left() {
 #[test]
 fn each_failed_removal_is_named_with_a_command() {
     const BUSY: &str = r#"{"message":"it is in use"}"#;
-    const STEP: &str = r#"{"BuildCache":[{"ID":"ab12","Description":"exec 00c0ffee00c0ffee"}]}"#;
     const ANSWERS: &[Answer] = &[
         VERSION,
         ("/containers/", 500, BUSY),
         ("-step", 204, ""),
         ("/images/", 409, BUSY),
         ("/system/df", 200, STEP),
-        ("POST /build/prune?all=1&filters=%7B%22id%22%3A%5B%22ab12%22%5D%7D", 500, BUSY),
+        (PRUNE, 500, BUSY),
     ];
-    let (left, requests) = asked(ANSWERS, &|| false, DockerProbe::remove);
+    let (Removed { left, .. }, requests) = asked(ANSWERS, &|| false, DockerProbe::remove);
     assert_eq!(requests.len(), 6, "{requests:?}");
     let ends = [
         "docker rm --force synconce-check-00c0ffee00c0ffee",
@@ -101,7 +111,8 @@ fn each_failed_removal_is_named_with_a_command() {
     for (left, end) in left.iter().zip(ends) {
         assert!(left.ends_with(&format!(": it is in use; remove it: {end}")), "{left}");
     }
-    let (left, _) = asked(&[VERSION, ("/system/df", 200, "{}")], &|| false, DockerProbe::remove);
+    let answers = &[VERSION, ("/system/df", 200, "{}")];
+    let (Removed { left, .. }, _) = asked(answers, &|| false, DockerProbe::remove);
     assert!(left[0].contains("df?type=build-cache lists no build cache: missing"), "{left:?}");
     assert!(left[0].ends_with(STAYS) && left.len() == 1, "{left:?}");
 }
@@ -112,4 +123,21 @@ fn after_a_signal_nothing_more_is_made_and_everything_is_removed() {
     assert_eq!((imported, requests.len()), (Err("interrupted by a signal".to_owned()), 0));
     let (_, requests) = asked(&[VERSION], &|| true, DockerProbe::remove);
     assert_eq!(requests.len(), 5, "{requests:?}");
+}
+
+#[test]
+fn another_build_beside_the_probe_is_no_fault() {
+    let record = |id: &str| {
+        let time = synconce_durable::record::now();
+        let url = "http url http://build-context-ab";
+        json!({"ID": id, "Description": url, "Size": 72, "CreatedAt": time})
+    };
+    let list = json!({"BuildCache": [record("ours"), record("theirs")]}).to_string();
+    let answers = vec![VERSION, (DF, 200, &*list.leak())].leak();
+    let (Removed { left, notes }, _) = asked(answers, &|| false, |probe| {
+        assert_eq!(probe.dockerfile().len(), 72);
+        probe.remove()
+    });
+    assert_eq!((left.len(), notes.len()), (0, 1), "{left:?} {notes:?}");
+    assert!(notes[0].starts_with("another build ran beside the probe; "), "{notes:?}");
 }
