@@ -44,6 +44,8 @@ pub struct Removed {
 
 /// The time for the removal after a cancellation.
 pub(crate) const GRACE: Duration = Duration::from_secs(10);
+/// The time in which an engine ends what it does for a request that was cut.
+pub(crate) const SETTLE: Duration = Duration::from_secs(3);
 
 /// Runs probe containers in the running `engine`, and removes them. `is_cancelled` ends the wait for
 /// the engine, and then what was made is removed. Returns `None` for an engine or a user that can

@@ -12,6 +12,7 @@ use crate::probe::{PROGRAM, Probed, REAL, Removed, Tried, archive, program, uniq
 use crate::running::process::DaemonProcess;
 use crate::systemd::Service;
 use serde_json::{Value, json};
+use std::cell::RefCell;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -59,7 +60,8 @@ fn prepare<'a>(
     let version = version(host, dockerd(host, &service));
     let is_classic = version.is_some_and(|version| version < BUILDS_BY_BUILDKIT);
     let is_classic = is_classic && !builds::is_made(host);
-    let probe = DockerProbe { socket, name: unique(), begin: now(), is_cancelled };
+    let cut = RefCell::default();
+    let probe = DockerProbe { socket, name: unique(), begin: now(), cut, is_cancelled };
     let is_in_containerd = stores_in_containerd(&probe.ask("GET", "/info", NOTHING)?);
     Ok((!is_in_containerd).then_some((probe, is_classic)))
 }
@@ -77,6 +79,8 @@ struct DockerProbe<'a> {
     name: String,
     /// In seconds since 1970.
     begin: i64,
+    /// The name of what dockerd may make later: the request was sent, and has no answer.
+    cut: RefCell<Option<String>>,
     is_cancelled: &'a dyn Fn() -> bool,
 }
 
@@ -100,6 +104,19 @@ impl DockerProbe<'_> {
             return Err(interrupted().to_string());
         }
         let (status, body) = self.send(method, path, body, self.is_cancelled)?;
+        self.success(status, body)
+    }
+
+    /// Asks dockerd to make `name`; see [`DockerProbe::ask`].
+    fn make(&self, name: &str, path: &str, body: (&str, &[u8])) -> Result<String, String> {
+        if (self.is_cancelled)() {
+            return Err(interrupted().to_string());
+        }
+        let answered = self.send("POST", path, body, self.is_cancelled);
+        if answered.is_err() {
+            *self.cut.borrow_mut() = Some(name.to_owned());
+        }
+        let (status, body) = answered?;
         self.success(status, body)
     }
 
@@ -132,7 +149,7 @@ impl DockerProbe<'_> {
         let name = &self.name;
         let path = format!("/images/create?fromSrc=-&repo={REPOSITORY}&tag={name}");
         let image = archive(PROGRAM, &program()).map_err(in_memory)?;
-        let answer = self.ask("POST", &path, (ARCHIVE, &image))?;
+        let answer = self.make(&self.image(), &path, (ARCHIVE, &image))?;
         error_of(&answer).map_or(Ok(()), |error| Err(format!("cannot import an image: {error}")))
     }
 
@@ -167,7 +184,7 @@ impl DockerProbe<'_> {
         // Not every dockerd can build without an image (`cacheonly`).
         let step = self.step();
         let path = format!("/build?nocache=1&networkmode=none&t={step}&{builder}");
-        let answer = self.ask("POST", &path, (ARCHIVE, context))?;
+        let answer = self.make(&step, &path, (ARCHIVE, context))?;
         let is_held = is_held(&answer);
         if is_held == Ok(true) {
             self.ask("DELETE", &format!("/images/{step}"), NOTHING)?;
@@ -184,7 +201,7 @@ impl DockerProbe<'_> {
         let container = container.to_string();
         let (name, json) = (self.container(), "application/json");
         let path = format!("/containers/create?name={name}");
-        self.ask("POST", &path, (json, container.as_bytes()))?;
+        self.make(&name, &path, (json, container.as_bytes()))?;
         self.ask("POST", &format!("/containers/{name}/start"), NOTHING)?;
         let ended = self.ask("POST", &format!("/containers/{name}/wait"), NOTHING)?;
         let ended: Value = serde_json::from_str(&ended).unwrap_or_default();

@@ -2,12 +2,14 @@
 
 use super::records::{self, CacheRecord, DiskUsage, OwnRecords};
 use super::{DockerProbe, NOTHING, now};
-use crate::probe::{GRACE, Removed};
+use crate::probe::{GRACE, Removed, SETTLE};
 use serde_json::Value;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use synconce_probe::docker::disk_usage_path;
 
 const NOT_FOUND: u16 = 404;
+/// The pause between two tries.
+const PAUSE: Duration = Duration::from_millis(200);
 /// What happens to records of the build cache that are not removed.
 pub(super) const STAYS: &str = "a record of a few kB stays in the build cache until dockerd's own garbage \
                      collection removes it";
@@ -25,7 +27,7 @@ impl DockerProbe<'_> {
             (format!("/images/{image}"), "docker image rm", image),
         ];
         let failed = things.iter().filter_map(|(path, command, name)| {
-            let why = self.remove_thing(path, &is_cancelled).err()?;
+            let why = self.remove_thing(path, name, &is_cancelled).err()?;
             Some(format!("{why}; remove it: {command} {name}"))
         });
         let mut removed = Removed { left: failed.collect(), notes: Vec::new() };
@@ -33,11 +35,24 @@ impl DockerProbe<'_> {
         removed
     }
 
-    /// Removes `name`.
-    fn remove_thing(&self, path: &str, is_cancelled: &dyn Fn() -> bool) -> Result<(), String> {
-        match self.send("DELETE", path, NOTHING, is_cancelled)? {
-            (NOT_FOUND, _) => Ok(()),
-            (status, body) => self.success(status, body).map(drop),
+    /// Removes `name`. If the request that makes it was cut, waits until it appears, at most [`SETTLE`].
+    fn remove_thing(
+        &self,
+        path: &str,
+        name: &str,
+        is_cancelled: &dyn Fn() -> bool,
+    ) -> Result<(), String> {
+        let is_cut = self.cut.borrow().as_deref() == Some(name);
+        let end = Instant::now() + SETTLE;
+        loop {
+            match self.send("DELETE", path, NOTHING, is_cancelled)? {
+                (NOT_FOUND, _) if !is_cut => return Ok(()),
+                (NOT_FOUND, _) if Instant::now() >= end => {
+                    return Err(format!("dockerd may still make {name}: its request was cut"));
+                }
+                (NOT_FOUND, _) => std::thread::sleep(PAUSE),
+                (status, body) => return self.success(status, body).map(drop),
+            }
         }
     }
 

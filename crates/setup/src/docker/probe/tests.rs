@@ -3,6 +3,7 @@
 use super::removal::STAYS;
 use super::*;
 use crate::probe::Removed;
+use std::cell::Cell;
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 
@@ -62,8 +63,8 @@ fn asked<'a, T>(
         requests
     });
     let name = "00c0ffee00c0ffee".to_owned();
-    let socket_of_probe = socket.clone();
-    let made = DockerProbe { socket: socket_of_probe, name, begin: now(), is_cancelled };
+    let (socket_of_probe, cut) = (socket.clone(), RefCell::default());
+    let made = DockerProbe { socket: socket_of_probe, name, begin: now(), cut, is_cancelled };
     let returned = probe(&made);
     drop(UnixStream::connect(&socket).unwrap());
     (returned, server.join().unwrap())
@@ -123,6 +124,42 @@ fn after_a_signal_nothing_more_is_made_and_everything_is_removed() {
     assert_eq!((imported, requests.len()), (Err("interrupted by a signal".to_owned()), 0));
     let (_, requests) = asked(&[VERSION], &|| true, DockerProbe::remove);
     assert_eq!(requests.len(), 5, "{requests:?}");
+}
+
+/// Returns what is left by a probe whose import of an image was cut, and the requests.
+fn cut(answers: &'static [Answer]) -> (Vec<String>, Vec<String>) {
+    let looks = Cell::new(0);
+    // The signal arrives after the request is sent.
+    let is_cancelled = || looks.replace(looks.get() + 1) > 0;
+    asked(answers, &is_cancelled, |probe| {
+        assert_eq!(probe.import().unwrap_err(), cut_by_signal(&probe.socket));
+        probe.remove().left
+    })
+}
+
+fn cut_by_signal(socket: &Path) -> String {
+    format!("cannot ask {}: interrupted by a signal", socket.display())
+}
+
+#[test]
+fn what_a_cut_request_makes_later_is_removed() {
+    const IMAGE: &str = "DELETE /images/synconce-check:00c0ffee00c0ffee";
+    const ANSWERS: &[Answer] =
+        &[VERSION, (DF, 200, EMPTY), ("-step", 404, "{}"), (IMAGE, 404, "{}"), (IMAGE, 200, "[]")];
+    let (left, requests) = cut(ANSWERS);
+    assert_eq!(left, [""; 0]);
+    let removals = |name: &str| requests.iter().filter(|it| it.ends_with(name)).count();
+    assert_eq!((removals(":00c0ffee00c0ffee"), removals("-step")), (2, 1), "{requests:?}");
+}
+
+#[test]
+fn what_a_cut_request_may_make_later_is_named() {
+    let (left, _) = cut(&[VERSION, (DF, 200, EMPTY)]);
+    let image = "synconce-check:00c0ffee00c0ffee";
+    let named = format!(
+        "dockerd may still make {image}: its request was cut; remove it: docker image rm {image}"
+    );
+    assert_eq!(left, [named]);
 }
 
 #[test]
