@@ -3,7 +3,7 @@
 use super::records::{self, CacheRecord, DiskUsage, OwnRecords};
 use super::{DockerProbe, NOTHING, now};
 use crate::probe::{GRACE, Removed, SETTLE};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 use synconce_probe::docker::disk_usage_path;
 
@@ -66,25 +66,46 @@ impl DockerProbe<'_> {
         let dockerfile = self.dockerfile().len();
         let times = self.begin..=now();
         let probed = records::Probed { name: &self.name, dockerfile, times };
-        let OwnRecords { ids, is_in_doubt } = probed.records(&records);
+        let OwnRecords { mut ids, is_in_doubt } = probed.records(&records);
         if is_in_doubt {
             removed.notes.push(format!("another build ran beside the probe; {STAYS}"));
         }
         let remedy = |id: &str| format!("remove it: docker builder prune --all --filter id={id}");
-        for id in ids {
-            if let Err(why) = self.prune(id, is_cancelled) {
-                removed.left.push(format!("{why}; {}", remedy(id)));
+        let end = Instant::now() + SETTLE;
+        loop {
+            ids.retain(|id| match self.prune(id, is_cancelled) {
+                Ok(is_removed) => !is_removed,
+                Err(why) => {
+                    removed.left.push(format!("{why}; {}", remedy(id)));
+                    false
+                }
+            });
+            if ids.is_empty() {
+                return;
             }
+            if Instant::now() >= end {
+                break;
+            }
+            std::thread::sleep(PAUSE);
         }
+        match list() {
+            Ok(now) => ids.retain(|id| now.iter().any(|record| record.id == **id)),
+            Err(why) => return removed.left.push(why),
+        }
+        let in_use = |id| format!("the record {id} of the build cache is in use; {}", remedy(id));
+        removed.left.extend(ids.into_iter().map(in_use));
     }
 
-    /// Removes the record `id` of the build cache.
-    fn prune(&self, id: &str, is_cancelled: &dyn Fn() -> bool) -> Result<(), String> {
+    /// Removes the record `id` of the build cache. Returns whether dockerd has removed it: a record in
+    /// use stays.
+    fn prune(&self, id: &str, is_cancelled: &dyn Fn() -> bool) -> Result<bool, String> {
         // {"id":["ID"]}
         let filter = format!("%7B%22id%22%3A%5B%22{id}%22%5D%7D");
         let path = format!("/build/prune?all=1&filters={filter}");
         let (status, body) = self.send("POST", &path, NOTHING, is_cancelled)?;
-        self.success(status, body).map(drop)
+        let pruned: Value = serde_json::from_str(&self.success(status, body)?).unwrap_or_default();
+        let mut ids = pruned["CachesDeleted"].as_array().into_iter().flatten();
+        Ok(ids.any(|pruned| *pruned == json!(id)))
     }
 
     /// Returns all records of the build cache.

@@ -163,6 +163,22 @@ fn what_a_cut_request_may_make_later_is_named() {
 }
 
 #[test]
+fn a_record_in_use_is_named() {
+    const SKIPPED: &str = r#"{"CachesDeleted":null,"SpaceReclaimed":0}"#;
+    const PRUNED: &str = r#"{"CachesDeleted":["ab12"],"SpaceReclaimed":0}"#;
+    let remove = |answers| asked(answers, &|| false, DockerProbe::remove).0;
+    let removed = remove(&[VERSION, (DF, 200, STEP), (PRUNE, 200, SKIPPED), (PRUNE, 200, PRUNED)]);
+    assert_eq!(removed, Removed::default());
+    let removed = remove(&[VERSION, (DF, 200, STEP), (PRUNE, 200, SKIPPED)]);
+    let named = "the record ab12 of the build cache is in use; \
+                 remove it: docker builder prune --all --filter id=ab12";
+    assert_eq!(removed, Removed { left: vec![named.to_owned()], notes: Vec::new() });
+    // Another prune has removed it.
+    let removed = remove(&[VERSION, (DF, 200, STEP), (DF, 200, EMPTY), (PRUNE, 200, SKIPPED)]);
+    assert_eq!(removed, Removed::default());
+}
+
+#[test]
 fn another_build_beside_the_probe_is_no_fault() {
     let record = |id: &str| {
         let time = synconce_durable::record::now();
