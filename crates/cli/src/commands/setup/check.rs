@@ -151,7 +151,7 @@ fn containers(
             return;
         }
         (Err(error), _) | (_, Err(error)) => {
-            report.faults.push(format!("no container is held: {error}"));
+            report.faults.push(format!("no container starts: {error}; {EDIT}"));
             return;
         }
     };
