@@ -14,7 +14,7 @@ use synconce_testkit::harness::{Cgroups, Need, Place, eventually, finish, trial}
 use synconce_testkit::process::{Finished, Group};
 
 /// What a check says after containers of its own.
-const PROBED: &str = "synconce: a probe step was held, a probe container was not\n";
+pub const PROBED: &str = "synconce: a probe step was held, a probe container was not\n";
 const NEEDS: [Need; 2] = [CONTAINERD[0], CONTAINERD[1]];
 
 pub fn trials() -> Vec<Trial> {

@@ -25,6 +25,7 @@ mod doctor_steps;
 mod doctor_storage;
 mod engines;
 mod explain;
+mod faults;
 mod flushes;
 #[path = "../doctor/ignore_cases.rs"]
 mod ignore_cases;
@@ -35,6 +36,8 @@ mod jobs;
 mod other_snapshots;
 mod our_image;
 mod plain;
+#[path = "../setup/planted.rs"]
+mod planted;
 mod runtimes;
 mod same_layers;
 mod set_up;
@@ -96,6 +99,7 @@ fn main() -> ExitCode {
         doctor_step_counts::trials(),
         doctor_steps::trials(),
         doctor_storage::trials(),
+        faults::trials(),
         in_steps::trials(),
         jobs::trials().into(),
         other_snapshots::trials(),
