@@ -15,6 +15,11 @@ use synconce_testkit::process::{Finished, Group};
 
 /// What a check says after containers of its own.
 pub const PROBED: &str = "synconce: a probe step was held, a probe container was not\n";
+/// What it says after a step by buildctl.
+pub const PROBED_STEP: &str = "synconce: a probe step was held\n";
+/// What it says after containers by ctr.
+pub const PROBED_POD: &str =
+    "synconce: a probe container that asks for it was held, a probe container was not\n";
 const NEEDS: [Need; 2] = [CONTAINERD[0], CONTAINERD[1]];
 
 pub fn trials() -> Vec<Trial> {
@@ -140,7 +145,7 @@ fn a_check_builds_a_step_in_dockerd_and_leaves_nothing(place: &Place) {
     let said = failed.stderr.lines().find(|it| it.contains(": cannot run a probe step: "));
     let said = said.unwrap_or_else(|| panic!("{failed:?}"));
     assert!(said.contains(": exit code: 125"), "{said}");
-    assert!(said.ends_with("; try a build: docker build --no-cache ."), "{said}");
+    assert!(said.ends_with("; try: docker build --no-cache ."), "{said}");
     daemon.stop();
 }
 
@@ -282,11 +287,12 @@ pub fn assert_in_use(place: &Place, name: &str, program: &str) {
     let said = format!("synconce: {program} (pid ");
     let mut lines = checked.stderr.lines();
     assert!(lines.any(|it| it.starts_with(&said) && it.ends_with(") has it")), "{checked:?}");
-    let is_held = match program {
+    let probed = match program {
         "dockerd" => PROBED,
-        _ => " is held, an ordinary container is not\n",
+        "buildkitd" => PROBED_STEP,
+        _ => PROBED_POD,
     };
-    assert!(checked.stderr.contains(is_held), "{checked:?}");
+    assert!(checked.stderr.contains(probed), "{checked:?}");
 }
 
 /// Asserts that the running daemon `program` has not yet what a set-up would write, and that the

@@ -1,7 +1,7 @@
 //! `setup ENGINE --check` beside real engines after something was broken: each fault is the exit code 1
 //! and a line with what mends it, and without the fault the check succeeds again.
 
-use crate::check::PROBED;
+use crate::check::{PROBED, PROBED_POD, PROBED_STEP};
 use crate::plain::{self, Dockerd};
 use crate::planted::{FaultRow, FileFault, with_fault};
 use crate::set_up::{
@@ -222,28 +222,25 @@ fn of_podman_are_found(place: &Place) {
     are_found(place, "podman", &OF_PODMAN, ("", None), PROBED);
 }
 
-/// What a check says by the rules.
-const BY_RULES: &str = " is held, an ordinary container is not\n";
-
 fn of_buildkitd_are_found(place: &Place) {
     system(place);
     let start = |_: Option<&Finished>| -> Box<dyn FnOnce()> {
-        let daemon = start_buildkitd(place, &[]);
+        let daemon = start_buildkitd(place, &[], &[]);
         Box::new(move || end(&daemon))
     };
     let old = ") does not have it: it started before /etc/buildkit/buildkitd.toml was written; \
                restart buildkitd\n";
-    are_found(place, "buildkit", &OF_BUILDKITD, (old, Some(&start)), BY_RULES);
+    are_found(place, "buildkit", &OF_BUILDKITD, (old, Some(&start)), PROBED_STEP);
 }
 
 fn of_containerd_2_are_found(place: &Place) {
     system(place);
     install_containerd_2();
     let start = |_: Option<&Finished>| -> Box<dyn FnOnce()> {
-        let daemon = start_containerd(place);
+        let daemon = start_containerd(place, &[]);
         Box::new(move || end(&daemon))
     };
     let old = ") does not have it: it started before /etc/containerd/config.toml was written; \
                restart containerd\n";
-    are_found(place, "containerd", &OF_CONTAINERD, (old, Some(&start)), BY_RULES);
+    are_found(place, "containerd", &OF_CONTAINERD, (old, Some(&start)), PROBED_POD);
 }

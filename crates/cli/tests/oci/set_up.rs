@@ -210,7 +210,7 @@ fn buildkitd_reads_what_was_set_up_and_undone(place: &Place) {
     let cgroups = Cgroups::unique();
     let program = |name: &str| place.command(engine(name).unwrap().to_str().unwrap());
     let steps = |_: &Finished, is_held: bool| {
-        let daemon = start_buildkitd(place, &[]);
+        let daemon = start_buildkitd(place, &[], &[]);
         let client =
             |words: &[&str]| finish(program("buildctl").args(["--addr", SOCKET]).args(words));
         // No option for the runtime: the daemon's configuration file is under test.
@@ -242,13 +242,14 @@ fn buildkitd_reads_what_was_set_up_and_undone(place: &Place) {
     set_up_and_undo(place, "buildkit", &steps);
 }
 
-/// Starts buildkitd with its configuration file and the words `more`, and waits until it answers.
-pub fn start_buildkitd(place: &Place, more: &[&str]) -> Group {
+/// Starts buildkitd with its configuration file and the words `more`, in `environment`, and waits until it answers.
+pub fn start_buildkitd(place: &Place, more: &[&str], environment: &[(&str, &Path)]) -> Group {
     let program = |name: &str| place.command(engine(name).unwrap().to_str().unwrap());
     let mut daemon = program("buildkitd");
     daemon.arg("--root").arg(place.path("root")).args(["--addr", SOCKET]);
     daemon.args(["--oci-worker-net", "host", "--containerd-worker=false"]);
     daemon.args(["--oci-worker-snapshotter", "native"]).args(more);
+    daemon.envs(environment.iter().copied());
     let daemon = Group::spawn(&mut daemon).unwrap();
     eventually("buildkitd answers", || {
         let mut client = program("buildctl");
@@ -257,10 +258,11 @@ pub fn start_buildkitd(place: &Place, more: &[&str]) -> Group {
     daemon
 }
 
-/// Starts the containerd in `/usr/bin`, and waits until it answers.
-pub fn start_containerd(place: &Place) -> Group {
+/// Starts the containerd in `/usr/bin`, in `environment`, and waits until it answers.
+pub fn start_containerd(place: &Place, environment: &[(&str, &Path)]) -> Group {
     let mut daemon = place.command("/usr/bin/containerd");
     daemon.arg("--root").arg(place.path("containerd")).args(["--state", "/run/containerd"]);
+    daemon.envs(environment.iter().copied());
     let daemon = Group::spawn(&mut daemon).unwrap();
     let version = || finish(place.command("/usr/bin/ctr").arg("version"));
     eventually("containerd answers", || version().status.success());
@@ -328,7 +330,7 @@ fn containerd_steps(place: &Place, cri: &[&str], cgroups: &Cgroups, is_held: boo
     let name = name.map(|name| name.trim_matches(['"', '\''])).find(|name| *name == OURS);
     assert_eq!(name.is_some(), is_held, "{dump:?}");
 
-    let daemon = start_containerd(place);
+    let daemon = start_containerd(place, &[]);
     let ctr = |words: &[&str]| finish(place.command("/usr/bin/ctr").args(words));
     let plugins = ctr(&["plugins", "ls"]);
     let is_well = |line: &str| {

@@ -8,39 +8,40 @@ mod removal;
 
 use super::{DROP_IN, api, builds, daemon_json, dockerd, version};
 use crate::host::Host;
-use crate::probe::{PROGRAM, Probed, REAL, Removed, Tried, archive, program, unique};
+use crate::probe::{PATIENCE, PROGRAM, Probed, REAL, Removed, Tried, archive, program, unique};
 use crate::running::process::DaemonProcess;
 use crate::systemd::Service;
 use serde_json::{Value, json};
 use std::cell::RefCell;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 use synconce_probe::docker::{Request, ask};
 use synconce_sys::child::interrupted;
 
 const REPOSITORY: &str = "synconce-check";
 const ARCHIVE: &str = "application/x-tar";
-/// The time for one answer: a step on a slow disk takes seconds.
-const PATIENCE: Duration = Duration::from_secs(60);
+const IN_CONTAINERD: &str = "no probe container was run: the images are in containerd's store";
 /// The first version whose client builds by BuildKit unless `DOCKER_BUILDKIT` is 0.
 const BUILDS_BY_BUILDKIT: u32 = 23;
 
-/// Runs the probe containers in the dockerd `process`, and removes all that they leave. Returns `None` if
-/// its images are in containerd's store: its BuildKit then takes no context with the request.
+/// Runs the probe containers in the dockerd `process`, and removes all that they leave.
+///
+/// # Errors
+/// Its images are in containerd's store: its BuildKit then takes no context with the request.
 pub(crate) fn probe(
     host: &Host,
     process: &DaemonProcess,
     is_cancelled: &dyn Fn() -> bool,
-) -> Option<Tried> {
-    match prepare(host, process, is_cancelled) {
-        Ok(None) => None,
+) -> Result<Tried, String> {
+    Ok(match prepare(host, process, is_cancelled) {
+        Ok(None) => return Err(IN_CONTAINERD.to_owned()),
         Ok(Some((probe, is_classic))) => {
             let probed = probe.import().and_then(|()| probe.run(is_classic));
-            Some(Tried { probed, removed: probe.remove() })
+            Tried { probed, removed: probe.remove() }
         }
-        Err(why) => Some(Tried { probed: Err(why), removed: Removed::default() }),
-    }
+        Err(why) => Tried { probed: Err(why), removed: Removed::default() },
+    })
 }
 
 /// Returns the probe, and whether it tries the classic builder; see [`probe`].
@@ -154,15 +155,15 @@ impl DockerProbe<'_> {
     }
 
     fn run(&self, is_classic: bool) -> Result<Probed, String> {
-        let mut real_steps = Vec::new();
+        let mut real = Vec::new();
         if !self.is_step_of_buildkit_held()? {
-            real_steps.push("BuildKit");
+            real.push("BuildKit");
         }
         if is_classic && !self.is_step_of_classic_builder_held()? {
-            real_steps.push("the classic builder");
+            real.push("the classic builder");
         }
-        let is_ordinary_held = self.is_ordinary_held()?;
-        Ok(Probed { real_steps, is_ordinary_held })
+        let is_ordinary_held = Some(self.is_ordinary_held()?);
+        Ok(Probed { real, is_ordinary_held })
     }
 
     fn dockerfile(&self) -> String {

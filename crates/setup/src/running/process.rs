@@ -64,15 +64,26 @@ impl DaemonProcess {
     }
 
     /// Returns the configuration file of a containerd, by its command line.
-    pub(super) fn configuration(&self) -> PathBuf {
+    pub(crate) fn configuration(&self) -> PathBuf {
+        let mut given = self.values(&containerd::FLAGS).into_iter();
+        given.next().map_or_else(|| containerd::CONFIGURATION.into(), PathBuf::from)
+    }
+
+    /// Returns the values of the flags `names` on its command line.
+    pub(crate) fn values(&self, names: &[&str]) -> Vec<String> {
         let words = self.words("cmdline").unwrap_or_default();
-        let given = words.iter().enumerate().find_map(|(at, word)| {
-            containerd::FLAGS.iter().find_map(|flag| match word.strip_prefix(flag)? {
-                "" => words.get(at + 1).map(String::as_str),
-                rest => rest.strip_prefix('='),
+        let value = |(at, word): (usize, &String)| {
+            names.iter().find_map(|flag| match word.strip_prefix(flag)? {
+                "" => words.get(at + 1).cloned(),
+                rest => rest.strip_prefix('=').map(str::to_owned),
             })
-        });
-        PathBuf::from(given.unwrap_or(containerd::CONFIGURATION))
+        };
+        words.iter().enumerate().filter_map(value).collect()
+    }
+
+    /// Returns the path of its program.
+    pub(crate) fn program(&self) -> Option<PathBuf> {
+        fs::read_link(self.file("exe")).ok()
     }
 
     fn file(&self, name: &str) -> PathBuf {

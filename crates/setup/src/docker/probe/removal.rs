@@ -2,14 +2,12 @@
 
 use super::records::{self, CacheRecord, DiskUsage, OwnRecords};
 use super::{DockerProbe, NOTHING, now};
-use crate::probe::{GRACE, Removed, SETTLE};
+use crate::probe::{GRACE, PAUSE, Removed, SETTLE};
 use serde_json::{Value, json};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use synconce_probe::docker::disk_usage_path;
 
 const NOT_FOUND: u16 = 404;
-/// The pause between two tries.
-const PAUSE: Duration = Duration::from_millis(200);
 /// What happens to records of the build cache that are not removed.
 pub(super) const STAYS: &str = "a record of a few kB stays in the build cache until dockerd's own garbage \
                      collection removes it";
