@@ -14,14 +14,27 @@ use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::time::Duration;
-use synconce_testkit::harness::{Place, engine, eventually, finish, trial};
+use synconce_testkit::harness::{Need, Place, engine, eventually, finish, trial};
 use synconce_testkit::process::{Finished, Group};
+
+const BUILDKIT_ON_CONTAINERD: [Need; 9] = [
+    CONTAINERD_2[0],
+    CONTAINERD_2[1],
+    CONTAINERD_2[2],
+    CONTAINERD_2[3],
+    CONTAINERD_2[4],
+    CONTAINERD_2[5],
+    CONTAINERD_2[6],
+    plain::BUILDKIT[0],
+    plain::BUILDKIT[1],
+];
 
 pub fn trials() -> Vec<Trial> {
     vec![
         trial(of_buildkitd_find_a_step_that_is_not_held_and_leave_nothing, &plain::BUILDKIT),
         trial(of_debians_containerd_find_a_pod_that_is_not_held_and_leave_nothing, &CONTAINERD),
         trial(of_containerd_2_find_a_pod_that_is_not_held_and_leave_nothing, &CONTAINERD_2),
+        trial(of_buildkitd_on_containerd_are_held_and_leave_nothing, &BUILDKIT_ON_CONTAINERD),
         trial(without_a_client_are_none, &plain::BUILDKIT),
     ]
 }
@@ -78,15 +91,36 @@ fn rules(place: &Place) -> std::path::PathBuf {
     place.write("rules.toml", "[[rule]]\nhold = false\n")
 }
 
+/// Returns how many records the build cache of buildkitd has.
+fn records(place: &Place) -> usize {
+    let mut du = place.command(engine("buildctl").unwrap().to_str().unwrap());
+    let listed = finish(du.args(["--addr", SOCKET, "du", "--verbose"]));
+    assert!(listed.status.success(), "{listed:?}");
+    listed.stdout.matches("ID:").count()
+}
+
+fn of_buildkitd_on_containerd_are_held_and_leave_nothing(place: &Place) {
+    system(place);
+    install_containerd_2();
+    let containerd = start_containerd(place, &[]);
+    let file = Path::new("/etc/buildkit/buildkitd.toml");
+    fs::create_dir(file.parent().unwrap()).unwrap();
+    let text = "[worker.oci]\nenabled = false\n\
+                [worker.containerd]\nenabled = true\nsnapshotter = \"native\"\n";
+    fs::write(file, text).unwrap();
+    setup(place, &["buildkit"]);
+    let workers = ["--oci-worker=false", "--containerd-worker=true"];
+    let daemon = start_buildkitd(place, &workers, &[]);
+    assert_says(place, "buildkit", 0, PROBED_STEP);
+    assert_eq!(records(place), 0);
+    end(&daemon);
+    end(&containerd);
+}
+
 fn of_buildkitd_find_a_step_that_is_not_held_and_leave_nothing(place: &Place) {
     system(place);
     setup(place, &["buildkit"]);
-    let records = || {
-        let mut du = place.command(engine("buildctl").unwrap().to_str().unwrap());
-        let listed = finish(du.args(["--addr", SOCKET, "du", "--verbose"]));
-        assert!(listed.status.success(), "{listed:?}");
-        listed.stdout.matches("ID:").count()
-    };
+    let records = || records(place);
     let daemon = start_buildkitd(place, &[], &[]);
     assert_says(place, "buildkit", 0, PROBED_STEP);
     assert_eq!(records(), 0);
