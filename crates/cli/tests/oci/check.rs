@@ -319,7 +319,7 @@ pub fn assert_check_of_podman(place: &Place, is_set_up: bool) {
         // The service of a user, which the check must not ask.
         finish(check.env("SYNCONCE_OCI_FILE", rules).env("CONTAINER_HOST", "unix:///none"))
     };
-    let before = groups_of_podman();
+    let _groups = GroupsOfEngines::read();
     let not_held = "synconce: a probe step of podman build was not held; edit ";
     let not_set_up = "synconce: podman is not set up: it would be by ";
     let cases = [(Path::new("/none"), 0, PROBED), (rules.as_path(), 1, not_held)];
@@ -335,18 +335,41 @@ pub fn assert_check_of_podman(place: &Place, is_set_up: bool) {
         }
     }
     fs::remove_file(rules).unwrap();
-    for group in groups_of_podman().iter().filter(|group| !before.contains(group)) {
-        eventually("conmon has ended", || {
-            let _ = fs::remove_dir(group.join("conmon"));
-            fs::remove_dir(group).is_ok()
-        });
+}
+
+/// The control groups that engines make for all containers, and never remove. The drop removes those that
+/// are new.
+pub struct GroupsOfEngines {
+    before: Vec<PathBuf>,
+}
+
+impl GroupsOfEngines {
+    pub fn read() -> Self {
+        Self { before: Self::all() }
+    }
+
+    fn all() -> Vec<PathBuf> {
+        let top = Path::new("/sys/fs/cgroup");
+        let hierarchies = fs::read_dir(top).unwrap().map(|it| it.unwrap().path());
+        let all = hierarchies.chain([top.to_owned()]);
+        let all = all.flat_map(|it| ["libpod_parent", "buildkit"].map(|name| it.join(name)));
+        all.filter(|group| group.is_dir()).collect()
     }
 }
 
-/// Returns the parents of the groups of Podman's containers, which Podman does not remove.
-fn groups_of_podman() -> Vec<PathBuf> {
-    let top = Path::new("/sys/fs/cgroup");
-    let hierarchies = fs::read_dir(top).unwrap().map(|it| it.unwrap().path());
-    let all = hierarchies.chain([top.to_owned()]).map(|it| it.join("libpod_parent"));
-    all.filter(|group| group.is_dir()).collect()
+impl Drop for GroupsOfEngines {
+    fn drop(&mut self) {
+        for group in Self::all().iter().filter(|group| !self.before.contains(group)) {
+            let is_gone = || {
+                // conmon ends after its container.
+                let _ = fs::remove_dir(group.join("conmon"));
+                fs::remove_dir(group).is_ok() || !group.exists()
+            };
+            if std::thread::panicking() {
+                is_gone();
+            } else {
+                eventually("the group of an engine is empty", is_gone);
+            }
+        }
+    }
 }

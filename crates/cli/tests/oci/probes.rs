@@ -1,7 +1,7 @@
 //! Probe containers of `setup --check` in buildkitd and containerd: they find what only a container can
 //! find, and leave nothing, also after a signal.
 
-use crate::check::{PROBED_POD, PROBED_STEP};
+use crate::check::{GroupsOfEngines, PROBED_POD, PROBED_STEP};
 use crate::engines::SOCKET;
 use crate::plain;
 use crate::set_up::{
@@ -101,6 +101,7 @@ fn records(place: &Place) -> usize {
 
 fn of_buildkitd_on_containerd_are_held_and_leave_nothing(place: &Place) {
     system(place);
+    let _groups = GroupsOfEngines::read();
     install_containerd_2();
     let containerd = start_containerd(place, &[]);
     let file = Path::new("/etc/buildkit/buildkitd.toml");
@@ -119,6 +120,7 @@ fn of_buildkitd_on_containerd_are_held_and_leave_nothing(place: &Place) {
 
 fn of_buildkitd_find_a_step_that_is_not_held_and_leave_nothing(place: &Place) {
     system(place);
+    let _groups = GroupsOfEngines::read();
     setup(place, &["buildkit"]);
     let records = || records(place);
     let daemon = start_buildkitd(place, &[], &[]);
