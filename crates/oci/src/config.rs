@@ -83,8 +83,11 @@ impl Settings {
     /// A message for the user.
     pub(crate) fn read(path: &Path) -> Result<Self, String> {
         match std::fs::read_to_string(path) {
-            Ok(text) => toml::from_str(&text)
-                .map_err(|error| format!("cannot understand {}: {error}", path.display())),
+            Ok(text) => toml::from_str(&text).map_err(|error: toml::de::Error| {
+                // It ends with an end of line.
+                let error = error.to_string();
+                format!("cannot understand {}: {}", path.display(), error.trim_end())
+            }),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(Self::default()),
             Err(error) => Err(format!("cannot read {}: {}", path.display(), reason(&error))),
         }

@@ -1,5 +1,7 @@
 //! buildkitd: sets the runtime of its OCI worker and of its containerd worker.
 
+pub(crate) mod probe;
+
 use crate::error::{Error, NotEdited};
 use crate::host::Host;
 use crate::plan::Plan;

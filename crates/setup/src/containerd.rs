@@ -1,6 +1,8 @@
 //! containerd: adds a runtime `synconce` to the CRI plugin, which a pod requests by its
 //! RuntimeClass. The default runtime is not changed.
 
+pub(crate) mod probe;
+
 use crate::buildkit::SHIM;
 use crate::error::{Error, NotEdited};
 use crate::host::{Host, RUNTIME_NAME};
@@ -80,6 +82,9 @@ pub(crate) fn plan(host: &Host) -> Result<Plan, Error> {
 
 /// The flags of containerd that name its configuration file.
 pub(crate) const FLAGS: [&str; 3] = ["--config", "-config", "-c"];
+
+/// The flags of containerd that name its socket.
+const FLAGS_OF_ADDRESS: [&str; 2] = ["--address", "-a"];
 
 /// Returns the configuration file of the containerd that `service` starts.
 pub(crate) fn main(host: &Host, service: &Service) -> Result<PathBuf, Error> {

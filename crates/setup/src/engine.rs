@@ -43,10 +43,19 @@ impl Engine {
     /// Returns the set-up of the hold of the same daemon.
     pub fn hold(self) -> Option<Self> {
         match self {
-            Self::Docker => Some(Self::Held(HeldDaemon::Docker)),
-            Self::Buildkit => Some(Self::Held(HeldDaemon::Buildkit)),
-            Self::Containerd => Some(Self::Held(HeldDaemon::Containerd)),
-            Self::Podman | Self::Held(_) => None,
+            Self::Held(_) => None,
+            _ => self.daemon().map(Self::Held),
+        }
+    }
+
+    /// Returns the daemon, if the engine has one.
+    pub(crate) fn daemon(self) -> Option<HeldDaemon> {
+        match self {
+            Self::Podman => None,
+            Self::Docker => Some(HeldDaemon::Docker),
+            Self::Buildkit => Some(HeldDaemon::Buildkit),
+            Self::Containerd => Some(HeldDaemon::Containerd),
+            Self::Held(daemon) => Some(daemon),
         }
     }
 

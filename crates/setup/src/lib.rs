@@ -130,7 +130,8 @@ pub fn not_installed(engine: Engine, host: &Host) -> Result<Option<String>, Erro
     };
     let started = running::program(engine, host)?;
     let places: Vec<_> = started.as_deref().into_iter().chain(places.iter().copied()).collect();
-    let is_there = host.first_executable(&places).is_some();
+    // A program elsewhere may have been started by hand.
+    let is_there = host.first_executable(&places).is_some() || running::is_running(engine, host);
     let place = host.place();
     Ok((!is_there).then(|| format!("{names} not installed {place}; the set-up takes effect later")))
 }

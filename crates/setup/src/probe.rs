@@ -4,10 +4,13 @@
 //! The image has one static program, which calls fdatasync(2) with a descriptor that does not exist.
 //! A hold answers the call with 0; the kernel answers with EBADF. The program exits with the error.
 
-use crate::engine::{Engine, HeldDaemon};
+pub(crate) mod client;
+pub(crate) mod directory;
+
+use crate::engine::Engine;
 use crate::host::Host;
-use crate::{docker, podman, running};
-use std::time::{SystemTime, UNIX_EPOCH};
+use crate::{buildkit, containerd, docker, podman, running};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tar::{Builder, Header};
 
 /// The path of the program in the image.
@@ -18,10 +21,10 @@ pub(crate) const REAL: i64 = 9;
 /// What the probe containers of an engine have shown.
 #[derive(Debug)]
 pub struct Probed {
-    /// The kinds of build steps that were not held.
-    pub real_steps: Vec<&'static str>,
-    /// Whether the ordinary container was held.
-    pub is_ordinary_held: bool,
+    /// The builders whose step was not held; the client whose container asked for a hold in vain.
+    pub real: Vec<&'static str>,
+    /// Whether the ordinary container was held; `None` if the engine runs none.
+    pub is_ordinary_held: Option<bool>,
 }
 
 /// The result of an attempt to run probe containers.
@@ -29,24 +32,53 @@ pub struct Probed {
 pub struct Tried {
     /// What they have shown, or why not all of them ran, for the user.
     pub probed: Result<Probed, String>,
+    /// What their removal has shown.
+    pub removed: Removed,
+}
+
+/// The result of the removal of what a probe has made.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Removed {
     /// What could not be removed, each with the command that removes it.
     pub left: Vec<String>,
+    /// What is no fault.
+    pub notes: Vec<String>,
 }
+
+/// The time for one answer: a step on a slow disk takes seconds.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// The pause between two tries.
+pub(crate) const PAUSE: Duration = Duration::from_millis(200);
+/// The time for the removal after a cancellation.
+pub(crate) const GRACE: Duration = Duration::from_secs(10);
+/// The time in which an engine ends what it does for a request that was cut.
+pub(crate) const SETTLE: Duration = Duration::from_secs(3);
 
 /// Runs probe containers in the running `engine`, and removes them. `is_cancelled` ends the wait for
 /// the engine, and then what was made is removed. Returns `None` for an engine or a user that can
 /// have none.
-pub fn probe(engine: Engine, host: &Host, is_cancelled: &dyn Fn() -> bool) -> Option<Tried> {
+///
+/// # Errors
+/// Why none can be run, which is no fault of the set-up.
+pub fn probe(
+    engine: Engine,
+    host: &Host,
+    is_cancelled: &dyn Fn() -> bool,
+) -> Result<Option<Tried>, String> {
     if !host.is_running() || !rustix::process::geteuid().is_root() {
-        return None;
+        return Ok(None);
     }
-    match engine {
-        Engine::Docker => match running::find(host, HeldDaemon::Docker) {
-            Ok(Some((process, None))) => docker::probe::probe(host, &process, is_cancelled),
-            _ => None,
-        },
-        Engine::Podman => podman::probe::probe(host, is_cancelled),
-        Engine::Buildkit | Engine::Containerd | Engine::Held(_) => None,
+    let probe = match engine {
+        Engine::Podman => return Ok(podman::probe::probe(host, is_cancelled)),
+        Engine::Held(_) => return Ok(None),
+        Engine::Docker => docker::probe::probe,
+        Engine::Buildkit => buildkit::probe::probe,
+        Engine::Containerd => containerd::probe::probe,
+    };
+    let process = engine.daemon().map(|daemon| running::find(host, daemon));
+    match process {
+        Some(Ok(Some((process, None)))) => probe(host, &process, is_cancelled).map(Some),
+        _ => Ok(None),
     }
 }
 

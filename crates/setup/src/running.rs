@@ -35,16 +35,7 @@ pub fn look(
     host: &Host,
     unheld: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Option<DaemonFinding>, Error> {
-    let daemon = match engine {
-        Engine::Podman => return Ok(None),
-        Engine::Docker => HeldDaemon::Docker,
-        Engine::Buildkit => HeldDaemon::Buildkit,
-        Engine::Containerd => HeldDaemon::Containerd,
-        Engine::Held(daemon) => daemon,
-    };
-    if !host.is_running() {
-        return Ok(None);
-    }
+    let Some(daemon) = engine.daemon().filter(|_| host.is_running()) else { return Ok(None) };
     let (process, lack) = match find(host, daemon)? {
         None => return Ok(Some(DaemonFinding::NotRunning(not_running(host, daemon)))),
         Some((process, Some(other))) => (process, Some(other)),
@@ -74,6 +65,12 @@ pub fn look(
         )),
         Some(Lack::Unknown(why)) => DaemonFinding::Fault(format!("{name}: {why}")),
     }))
+}
+
+/// Whether the daemon of `engine` runs on `host`, which is the running system.
+pub(crate) fn is_running(engine: Engine, host: &Host) -> bool {
+    let runs = |daemon: HeldDaemon| DaemonProcess::find(daemon.program()).next().is_some();
+    host.is_running() && engine.daemon().is_some_and(runs)
 }
 
 /// Returns what a running dockerd still has of a set-up that was undone, with the command that mends

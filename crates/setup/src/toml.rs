@@ -52,7 +52,7 @@ impl Toml {
     /// Parses `text`. A text that the editor would change elsewhere, except by a final
     /// newline, is refused.
     pub(crate) fn parse(text: &str) -> Result<Self, NotEdited> {
-        let repair = "repair the file; the engine cannot read it either";
+        let repair = "repair the file; no program can read it";
         let document = Document::parse(text.to_owned()).map_err(|error| {
             let line = error.span().map(|span| line_of(text, span.start));
             // Without the position, which is reported separately.

@@ -1,15 +1,24 @@
 //! `synconce oci --explain`.
 
 use crate::bundles::{Runtime, config};
-use synconce_testkit::harness::{Place, finish};
+use libtest_mimic::Trial;
+use synconce_testkit::harness::{Need, Place, finish, trial};
 use synconce_testkit::process::Finished;
+
+pub fn trials() -> Vec<Trial> {
+    let cc = [Need::Program("cc", "gcc libc6-dev")];
+    vec![
+        trial(it_prints_what_would_be_done_and_why, &cc),
+        trial(a_directory_without_a_bundle_is_an_error, &cc),
+    ]
+}
 
 fn explain(place: &Place, words: &[&str]) -> Finished {
     let mut command = place.synconce(&["oci", "--explain"]);
     finish(command.args(words).env("SYNCONCE_OCI_FILE", place.path("oci.toml")))
 }
 
-pub fn it_prints_what_would_be_done_and_why(place: &Place) {
+fn it_prints_what_would_be_done_and_why(place: &Place) {
     let runtime = Runtime::new(place, "runc");
     runtime.bundle("executor/x7", &config());
     runtime.bundle("plain", &config());
@@ -38,7 +47,7 @@ pub fn it_prints_what_would_be_done_and_why(place: &Place) {
     assert!(as_run.stdout.contains("not held"), "the arguments count: {}", as_run.stdout);
 }
 
-pub fn a_directory_without_a_bundle_is_an_error(place: &Place) {
+fn a_directory_without_a_bundle_is_an_error(place: &Place) {
     let none = explain(place, &["nowhere"]);
     assert_eq!((none.status.code(), none.stdout.as_str()), (Some(125), ""));
     assert!(

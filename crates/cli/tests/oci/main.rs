@@ -25,6 +25,7 @@ mod doctor_steps;
 mod doctor_storage;
 mod engines;
 mod explain;
+mod faults;
 mod flushes;
 #[path = "../doctor/ignore_cases.rs"]
 mod ignore_cases;
@@ -35,6 +36,9 @@ mod jobs;
 mod other_snapshots;
 mod our_image;
 mod plain;
+#[path = "../setup/planted.rs"]
+mod planted;
+mod probes;
 mod runtimes;
 mod same_layers;
 mod set_up;
@@ -45,10 +49,9 @@ mod working_containers;
 use engines::{buildkit, containerd, daemonless, docker};
 use libtest_mimic::Arguments;
 use std::process::ExitCode;
-use synconce_testkit::harness::{Need, trial};
+use synconce_testkit::harness::trial;
 
 fn main() -> ExitCode {
-    let cc = [Need::Program("cc", "gcc libc6-dev")];
     let trials = vec![
         trial(runtimes::under_runc, &runtimes::RUNC),
         trial(runtimes::under_crun, &runtimes::CRUN),
@@ -76,8 +79,6 @@ fn main() -> ExitCode {
         trial(flushes::of_containerd, &buildkit::NEEDS_CONTAINERD),
         trial(database::commits_are_flushed_beside_a_build_that_is_held, &database::NEEDS),
         trial(import::held_databases_save_most_flushes_of_both_snapshotters, &import::NEEDS),
-        trial(explain::it_prints_what_would_be_done_and_why, &cc),
-        trial(explain::a_directory_without_a_bundle_is_an_error, &cc),
     ];
     let of_files = [
         benchmark::trials(),
@@ -96,11 +97,14 @@ fn main() -> ExitCode {
         doctor_step_counts::trials(),
         doctor_steps::trials(),
         doctor_storage::trials(),
+        explain::trials(),
+        faults::trials(),
         in_steps::trials(),
         jobs::trials().into(),
         other_snapshots::trials(),
         our_image::trials(),
         set_up::trials(),
+        probes::trials(),
         same_layers::trials(),
         step_roots::trials(),
         volatile_builds::trials(),

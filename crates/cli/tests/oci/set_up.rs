@@ -2,7 +2,7 @@
 //! held when the engine is set up, and bare again when the set-up is undone. The system's `/etc` and
 //! `/usr/local` are as Debian's packages leave them, and changes to them stay in memory.
 
-use crate::check::{assert_check_of_podman, assert_in_use, assert_not_in_use};
+use crate::check::{GroupsOfEngines, assert_check_of_podman, assert_in_use, assert_not_in_use};
 use crate::dockerfile::{BARE, HELD, assert_prints};
 use crate::engines::{LIMITS, SHORT, SOCKET, prepare};
 use crate::plain::{self, Dockerd, daemonless};
@@ -21,14 +21,15 @@ use synconce_testkit::harness::{Need, engine, trial};
 use synconce_testkit::harness::{Place, binary, contents_below, eventually, finish};
 use synconce_testkit::process::{Finished, Group};
 
-const PODMAN: [Need; 4] = [plain::PODMAN[0], plain::BUILDAH[0], plain::PODMAN[1], plain::PODMAN[2]];
+pub const PODMAN: [Need; 4] =
+    [plain::PODMAN[0], plain::BUILDAH[0], plain::PODMAN[1], plain::PODMAN[2]];
 pub const CONTAINERD: [Need; 4] = [
     Need::File("/usr/bin/containerd", "containerd"),
     Need::Program("ctr", "containerd"),
     plain::BUILDAH[0],
     plain::BUILDAH[2],
 ];
-const CONTAINERD_2: [Need; 7] = [
+pub const CONTAINERD_2: [Need; 7] = [
     CONTAINERD[0],
     CONTAINERD[1],
     CONTAINERD[2],
@@ -207,15 +208,12 @@ fn podman_and_buildah_read_what_was_set_up_and_undone(place: &Place) {
 fn buildkitd_reads_what_was_set_up_and_undone(place: &Place) {
     system(place);
     let cgroups = Cgroups::unique();
+    let _groups = GroupsOfEngines::read();
     let program = |name: &str| place.command(engine(name).unwrap().to_str().unwrap());
     let steps = |_: &Finished, is_held: bool| {
-        let mut daemon = program("buildkitd");
-        daemon.arg("--root").arg(place.path("root")).args(["--addr", SOCKET]);
-        daemon.args(["--oci-worker-net", "host", "--containerd-worker=false"]);
-        let daemon = Group::spawn(daemon.args(["--oci-worker-snapshotter", "native"])).unwrap();
+        let daemon = start_buildkitd(place, &[], &[]);
         let client =
             |words: &[&str]| finish(program("buildctl").args(["--addr", SOCKET]).args(words));
-        eventually("buildkitd answers", || client(&["debug", "workers"]).status.success());
         // No option for the runtime: the daemon's configuration file is under test.
         let parent = format!("cgroup-parent={}", cgroups.parent());
         let built = client(
@@ -245,6 +243,33 @@ fn buildkitd_reads_what_was_set_up_and_undone(place: &Place) {
     set_up_and_undo(place, "buildkit", &steps);
 }
 
+/// Starts buildkitd with its configuration file and the words `more`, in `environment`, and waits until it answers.
+pub fn start_buildkitd(place: &Place, more: &[&str], environment: &[(&str, &Path)]) -> Group {
+    let program = |name: &str| place.command(engine(name).unwrap().to_str().unwrap());
+    let mut daemon = program("buildkitd");
+    daemon.arg("--root").arg(place.path("root")).args(["--addr", SOCKET]);
+    daemon.args(["--oci-worker-net", "host", "--containerd-worker=false"]);
+    daemon.args(["--oci-worker-snapshotter", "native"]).args(more);
+    daemon.envs(environment.iter().copied());
+    let daemon = Group::spawn(&mut daemon).unwrap();
+    eventually("buildkitd answers", || {
+        let mut client = program("buildctl");
+        finish(client.args(["--addr", SOCKET, "debug", "workers"])).status.success()
+    });
+    daemon
+}
+
+/// Starts the containerd in `/usr/bin`, in `environment`, and waits until it answers.
+pub fn start_containerd(place: &Place, environment: &[(&str, &Path)]) -> Group {
+    let mut daemon = place.command("/usr/bin/containerd");
+    daemon.arg("--root").arg(place.path("containerd")).args(["--state", "/run/containerd"]);
+    daemon.envs(environment.iter().copied());
+    let daemon = Group::spawn(&mut daemon).unwrap();
+    let version = || finish(place.command("/usr/bin/ctr").arg("version"));
+    eventually("containerd answers", || version().status.success());
+    daemon
+}
+
 pub fn end(daemon: &Group) {
     daemon.signal(Signal::TERM).unwrap();
     let ended = daemon.wait(synconce_testkit::harness::limit()).unwrap();
@@ -258,10 +283,15 @@ fn debians_containerd_reads_what_was_set_up_and_undone(place: &Place) {
 
 fn containerd_2_reads_what_was_set_up_and_undone(place: &Place) {
     system(place);
+    install_containerd_2();
+    containerd(place, &CRI_2);
+}
+
+/// Puts containerd 2 in the place of Debian's, for this test alone.
+pub fn install_containerd_2() {
     for name in ["containerd", "ctr", "containerd-shim-runc-v2"] {
         mount_bind(engine(name).unwrap(), Path::new("/usr/bin").join(name)).unwrap();
     }
-    containerd(place, &CRI_2);
 }
 
 /// Tests the containerd in `/usr/bin`, whose CRI plugin has the type and id `cri`.
@@ -301,11 +331,8 @@ fn containerd_steps(place: &Place, cri: &[&str], cgroups: &Cgroups, is_held: boo
     let name = name.map(|name| name.trim_matches(['"', '\''])).find(|name| *name == OURS);
     assert_eq!(name.is_some(), is_held, "{dump:?}");
 
-    let mut daemon = place.command("/usr/bin/containerd");
-    daemon.arg("--root").arg(place.path("containerd")).args(["--state", "/run/containerd"]);
-    let daemon = Group::spawn(&mut daemon).unwrap();
+    let daemon = start_containerd(place, &[]);
     let ctr = |words: &[&str]| finish(place.command("/usr/bin/ctr").args(words));
-    eventually("containerd answers", || ctr(&["version"]).status.success());
     let plugins = ctr(&["plugins", "ls"]);
     let is_well = |line: &str| {
         let words: Vec<_> = line.split_whitespace().collect();

@@ -3,6 +3,7 @@
 //! exit code 0.
 
 use super::place::{EndedCommand, SYNCONCE, TestRoot};
+use super::planted::{FaultRow, FileFault, with_fault};
 use std::fs;
 use std::process::Command;
 
@@ -12,16 +13,6 @@ const DROP_IN: &str = "etc/systemd/system/docker.service.d/synconce.conf";
 const LATER: &str = "etc/systemd/system/docker.service.d/zz.conf";
 const DAEMON: &str = "etc/docker/daemon.json";
 const RULES: &str = "etc/synconce/oci.toml";
-
-/// What is done to a file.
-enum FileFault {
-    Gone,
-    Written(&'static str),
-    Replaced(&'static str, &'static str),
-}
-
-/// A name, a file, what is done to it, the exit code, and a part of what is printed.
-type FaultRow = (&'static str, &'static str, FileFault, i32, &'static str);
 
 const FAULTS: [FaultRow; 9] = [
     (
@@ -50,7 +41,7 @@ const FAULTS: [FaultRow; 9] = [
         RULES,
         FileFault::Written("[[rule]\n"),
         1,
-        "no container is held: cannot understand ",
+        "no container starts: cannot understand ",
     ),
     (
         "runc is the default runtime",
@@ -71,7 +62,7 @@ const FAULTS: [FaultRow; 9] = [
         RULES,
         FileFault::Written("of-a-later-version = true\n"),
         1,
-        "no container is held: cannot understand ",
+        "no container starts: cannot understand ",
     ),
     (
         "the drop-in file is gone",
@@ -104,27 +95,11 @@ fn a_check_is_red_after_each_planted_fault_and_green_again_without_it() {
     };
     green("as set up");
     for (name, path, fault, code, part) in &FAULTS {
-        let file = place.root.join(path);
-        let aside = place.root.join("aside");
-        if file.exists() {
-            fs::rename(&file, &aside).unwrap();
-        }
-        match fault {
-            FileFault::Gone => {}
-            FileFault::Written(text) => place.write(path, text),
-            FileFault::Replaced(from, to) => {
-                let text = place.read("aside");
-                assert!(text.contains(from), "{name}: {text}");
-                place.write(path, &text.replace(from, to));
-            }
-        }
-        let ended = place.setup(&CHECK);
-        assert_eq!(ended.code, Some(*code), "{name}: {ended:?}");
-        assert!(ended.stderr.contains(part), "{name}: {ended:?}");
-        let _ = fs::remove_file(&file);
-        if aside.exists() {
-            fs::rename(&aside, &file).unwrap();
-        }
+        with_fault(&place.root.join(path), fault, || {
+            let ended = place.setup(&CHECK);
+            assert_eq!(ended.code, Some(*code), "{name}: {ended:?}");
+            assert!(ended.stderr.contains(part), "{name}: {ended:?}");
+        });
         green(name);
     }
 }

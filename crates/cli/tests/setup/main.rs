@@ -13,4 +13,5 @@ mod messages;
 mod node;
 mod package;
 mod place;
+mod planted;
 mod tarball;

@@ -39,7 +39,7 @@ fn a_check_says_whether_the_roots_of_build_steps_are_volatile() {
     let kept =
         "synconce: the roots of build steps are not volatile: step-root = \"as-mounted\" is in ";
     says("step-root = \"as-mounted\"\n", 0, kept);
-    says("step-rot = \"volatile\"\n", 1, "synconce: no container is held: cannot understand ");
+    says("step-rot = \"volatile\"\n", 1, "synconce: no container starts: cannot understand ");
     says("", 0, "synconce: a build step is held, an ordinary container is not\n");
     let rule = "synconce: a build step is not held: rule 1 of /etc/synconce/oci.toml; edit ";
     says("[[rule]]\nhold = false\n", 1, rule);

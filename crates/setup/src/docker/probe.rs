@@ -4,44 +4,44 @@
 //! cache are found in the answer to `/system/df` and removed one by one.
 
 mod records;
+mod removal;
 
-use self::records::{CacheRecord, DiskUsage, OwnRecords};
 use super::{DROP_IN, api, builds, daemon_json, dockerd, version};
 use crate::host::Host;
-use crate::probe::{PROGRAM, Probed, REAL, Tried, archive, program, unique};
+use crate::probe::{PATIENCE, PROGRAM, Probed, REAL, Removed, Tried, archive, program, unique};
 use crate::running::process::DaemonProcess;
 use crate::systemd::Service;
 use serde_json::{Value, json};
+use std::cell::RefCell;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use synconce_probe::docker::{Request, ask, disk_usage_path};
+use std::time::{SystemTime, UNIX_EPOCH};
+use synconce_probe::docker::{Request, ask};
 use synconce_sys::child::interrupted;
 
 const REPOSITORY: &str = "synconce-check";
 const ARCHIVE: &str = "application/x-tar";
-/// The time for one answer: a step on a slow disk takes seconds.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// The time for the removal after a cancellation.
-const GRACE: Duration = Duration::from_secs(10);
+const IN_CONTAINERD: &str = "no probe container was run: the images are in containerd's store";
 /// The first version whose client builds by BuildKit unless `DOCKER_BUILDKIT` is 0.
 const BUILDS_BY_BUILDKIT: u32 = 23;
 
-/// Runs the probe containers in the dockerd `process`, and removes all that they leave. Returns `None` if
-/// its images are in containerd's store: its BuildKit then takes no context with the request.
+/// Runs the probe containers in the dockerd `process`, and removes all that they leave.
+///
+/// # Errors
+/// Its images are in containerd's store: its BuildKit then takes no context with the request.
 pub(crate) fn probe(
     host: &Host,
     process: &DaemonProcess,
     is_cancelled: &dyn Fn() -> bool,
-) -> Option<Tried> {
-    match prepare(host, process, is_cancelled) {
-        Ok(None) => None,
+) -> Result<Tried, String> {
+    Ok(match prepare(host, process, is_cancelled) {
+        Ok(None) => return Err(IN_CONTAINERD.to_owned()),
         Ok(Some((probe, is_classic))) => {
             let probed = probe.import().and_then(|()| probe.run(is_classic));
-            Some(Tried { probed, left: probe.remove() })
+            Tried { probed, removed: probe.remove() }
         }
-        Err(why) => Some(Tried { probed: Err(why), left: Vec::new() }),
-    }
+        Err(why) => Tried { probed: Err(why), removed: Removed::default() },
+    })
 }
 
 /// Returns the probe, and whether it tries the classic builder; see [`probe`].
@@ -61,7 +61,8 @@ fn prepare<'a>(
     let version = version(host, dockerd(host, &service));
     let is_classic = version.is_some_and(|version| version < BUILDS_BY_BUILDKIT);
     let is_classic = is_classic && !builds::is_made(host);
-    let probe = DockerProbe { socket, name: unique(), begin: now(), is_cancelled };
+    let cut = RefCell::default();
+    let probe = DockerProbe { socket, name: unique(), begin: now(), cut, is_cancelled };
     let is_in_containerd = stores_in_containerd(&probe.ask("GET", "/info", NOTHING)?);
     Ok((!is_in_containerd).then_some((probe, is_classic)))
 }
@@ -79,6 +80,8 @@ struct DockerProbe<'a> {
     name: String,
     /// In seconds since 1970.
     begin: i64,
+    /// The name of what dockerd may make later: the request was sent, and has no answer.
+    cut: RefCell<Option<String>>,
     is_cancelled: &'a dyn Fn() -> bool,
 }
 
@@ -102,6 +105,19 @@ impl DockerProbe<'_> {
             return Err(interrupted().to_string());
         }
         let (status, body) = self.send(method, path, body, self.is_cancelled)?;
+        self.success(status, body)
+    }
+
+    /// Asks dockerd to make `name`; see [`DockerProbe::ask`].
+    fn make(&self, name: &str, path: &str, body: (&str, &[u8])) -> Result<String, String> {
+        if (self.is_cancelled)() {
+            return Err(interrupted().to_string());
+        }
+        let answered = self.send("POST", path, body, self.is_cancelled);
+        if answered.is_err() {
+            *self.cut.borrow_mut() = Some(name.to_owned());
+        }
+        let (status, body) = answered?;
         self.success(status, body)
     }
 
@@ -134,20 +150,20 @@ impl DockerProbe<'_> {
         let name = &self.name;
         let path = format!("/images/create?fromSrc=-&repo={REPOSITORY}&tag={name}");
         let image = archive(PROGRAM, &program()).map_err(in_memory)?;
-        let answer = self.ask("POST", &path, (ARCHIVE, &image))?;
+        let answer = self.make(&self.image(), &path, (ARCHIVE, &image))?;
         error_of(&answer).map_or(Ok(()), |error| Err(format!("cannot import an image: {error}")))
     }
 
     fn run(&self, is_classic: bool) -> Result<Probed, String> {
-        let mut real_steps = Vec::new();
+        let mut real = Vec::new();
         if !self.is_step_of_buildkit_held()? {
-            real_steps.push("BuildKit");
+            real.push("BuildKit");
         }
         if is_classic && !self.is_step_of_classic_builder_held()? {
-            real_steps.push("the classic builder");
+            real.push("the classic builder");
         }
-        let is_ordinary_held = self.is_ordinary_held()?;
-        Ok(Probed { real_steps, is_ordinary_held })
+        let is_ordinary_held = Some(self.is_ordinary_held()?);
+        Ok(Probed { real, is_ordinary_held })
     }
 
     fn dockerfile(&self) -> String {
@@ -169,7 +185,7 @@ impl DockerProbe<'_> {
         // Not every dockerd can build without an image (`cacheonly`).
         let step = self.step();
         let path = format!("/build?nocache=1&networkmode=none&t={step}&{builder}");
-        let answer = self.ask("POST", &path, (ARCHIVE, context))?;
+        let answer = self.make(&step, &path, (ARCHIVE, context))?;
         let is_held = is_held(&answer);
         if is_held == Ok(true) {
             self.ask("DELETE", &format!("/images/{step}"), NOTHING)?;
@@ -186,7 +202,7 @@ impl DockerProbe<'_> {
         let container = container.to_string();
         let (name, json) = (self.container(), "application/json");
         let path = format!("/containers/create?name={name}");
-        self.ask("POST", &path, (json, container.as_bytes()))?;
+        self.make(&name, &path, (json, container.as_bytes()))?;
         self.ask("POST", &format!("/containers/{name}/start"), NOTHING)?;
         let ended = self.ask("POST", &format!("/containers/{name}/wait"), NOTHING)?;
         let ended: Value = serde_json::from_str(&ended).unwrap_or_default();
@@ -196,74 +212,9 @@ impl DockerProbe<'_> {
             other => Err(format!("the exit code of a container is {other:?}")),
         }
     }
-
-    /// Removes the container, the images and the records of the build cache. Returns what is left, with
-    /// the commands that remove it. A cancellation ends the removal after [`GRACE`].
-    fn remove(&self) -> Vec<String> {
-        let begin = Instant::now();
-        let is_cancelled = || begin.elapsed() > GRACE && (self.is_cancelled)();
-        let (container, step, image) = (self.container(), self.step(), self.image());
-        let things = [
-            (format!("/containers/{container}?force=1&v=1"), "docker rm --force", container),
-            (format!("/images/{step}"), "docker image rm", step),
-            (format!("/images/{image}"), "docker image rm", image),
-        ];
-        let failed = things.iter().filter_map(|(path, command, name)| {
-            let removed = match self.send("DELETE", path, NOTHING, &is_cancelled) {
-                Ok((NOT_FOUND, _)) => return None,
-                answered => answered.and_then(|(status, body)| self.success(status, body)),
-            };
-            removed.err().map(|why| format!("{why}; remove it: {command} {name}"))
-        });
-        let mut left: Vec<_> = failed.collect();
-        left.extend(self.remove_records(&is_cancelled));
-        left
-    }
-
-    /// Does what [`DockerProbe::remove`] does, for the records of the build cache.
-    fn remove_records(&self, is_cancelled: &dyn Fn() -> bool) -> Vec<String> {
-        let records = match self.records(is_cancelled) {
-            Ok(records) => records,
-            Err(why) => return vec![format!("{why}; {STAYS}")],
-        };
-        let dockerfile = self.dockerfile().len();
-        let times = self.begin..=now();
-        let probed = records::Probed { name: &self.name, dockerfile, times };
-        let OwnRecords { ids, is_in_doubt } = probed.records(&records);
-        let failed = ids.iter().filter_map(|id| {
-            // {"id":["ID"]}
-            let filter = format!("%7B%22id%22%3A%5B%22{id}%22%5D%7D");
-            let path = format!("/build/prune?all=1&filters={filter}");
-            let answered = self.send("POST", &path, NOTHING, is_cancelled);
-            let why = answered.and_then(|(status, body)| self.success(status, body)).err()?;
-            Some(format!("{why}; remove it: docker builder prune --all --filter id={id}"))
-        });
-        let doubt = is_in_doubt.then(|| format!("another build ran beside the probe; {STAYS}"));
-        failed.chain(doubt).collect()
-    }
-
-    /// Returns all records of the build cache.
-    fn records(&self, is_cancelled: &dyn Fn() -> bool) -> Result<Vec<CacheRecord>, String> {
-        let get = |path: &str| {
-            let (status, body) = self.send("GET", path, NOTHING, is_cancelled)?;
-            self.success(status, body)
-        };
-        let version: Value = serde_json::from_str(&get("/version")?).unwrap_or_default();
-        let version = version["ApiVersion"].as_str().unwrap_or_default();
-        // Before Docker 23 dockerd lists all that it stores.
-        let path = disk_usage_path(version).unwrap_or_else(|| "/system/df".to_owned());
-        let usage: DiskUsage = serde_json::from_str(&get(&path)?)
-            .map_err(|error| self.failed(&format!("{path} lists no build cache: {error}")))?;
-        Ok(usage.build_cache.unwrap_or_default())
-    }
 }
 
 const NOTHING: (&str, &[u8]) = ("text/plain", b"");
-
-const NOT_FOUND: u16 = 404;
-/// What happens to records of the build cache that are not removed.
-const STAYS: &str = "a record of a few kB stays in the build cache until dockerd's own garbage \
-                     collection removes it";
 
 fn now() -> i64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

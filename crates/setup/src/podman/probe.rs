@@ -3,58 +3,28 @@
 
 use super::PLACES;
 use crate::host::Host;
-use crate::probe::{PROGRAM, Probed, REAL, Tried, program, unique};
-use rustix::mount::{UnmountFlags, unmount};
-use std::fs::{self, DirBuilder, File, Permissions};
+use crate::probe::{PROGRAM, Probed, Removed, Tried, client, directory, unique};
+use std::fs::{self, DirBuilder};
 use std::io;
-use std::os::fd::AsFd;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::process::Command;
 use synconce_durable::error::Context;
-use synconce_probe::mounts;
-use synconce_sys::child::output_within;
 
 const IMAGE: &str = "synconce-check";
-/// For the storage. A temporary directory may be mounted `noexec`.
-const STORAGE: &str = "/var/lib";
 /// For files of the runtime: Podman takes no path of more than 50 characters.
 const RUN: &str = "/run";
-
-/// The time for one call of Podman: a step on a slow disk takes seconds.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Runs the probe containers, and removes them. Returns `None` without Podman.
 pub(crate) fn probe(host: &Host, is_cancelled: &dyn Fn() -> bool) -> Option<Tried> {
     let podman = host.first_executable(&PLACES[..2])?;
     let name = format!("{IMAGE}-{}", unique());
-    let [storage, run] = [STORAGE, RUN].map(|parent| Path::new(parent).join(&name));
+    let [storage, run] = [directory::PARENT, RUN].map(|parent| Path::new(parent).join(&name));
     let probe = PodmanProbe { podman: podman.into(), storage, run, is_cancelled };
     let probed = probe.prepare().map_err(|error| error.to_string()).and_then(|()| probe.run());
-    let left = [&probe.storage, &probe.run].into_iter().filter_map(|directory| {
-        let error = remove(directory).err()?;
-        Some(format!("{error}; remove it: rm -r --one-file-system {}", directory.display()))
-    });
-    Some(Tried { probed, left: left.collect() })
-}
-
-/// Removes `directory` of a probe, after all that is mounted there.
-fn remove(directory: &Path) -> Result<(), String> {
-    let mounts = mounts::read("self").on("cannot read the mounts of", Path::new("/proc/self"));
-    let mounts = mounts.map_err(|error| error.to_string())?;
-    for mount in mounts.iter().rev().filter(|mount| mount.point.starts_with(directory)) {
-        // Podman may have unmounted it meanwhile. What stays mounted is not removed.
-        let _ = unmount(&mount.point, UnmountFlags::DETACH);
-    }
-    let (Some(parent), Some(name)) = (directory.parent(), directory.file_name()) else {
-        return Ok(());
-    };
-    let parent = File::open(parent).on("cannot open", parent);
-    let parent = parent.map_err(|error| error.to_string())?;
-    let removed = synconce_fs::remove(parent.as_fd(), name, 1, &());
-    let left = removed.map_err(|error| error.to_string())?.left;
-    left.first().map_or(Ok(()), |error| Err(error.to_string()))
+    let left =
+        [&probe.storage, &probe.run].into_iter().filter_map(|path| directory::remove(path).err());
+    Some(Tried { probed, removed: Removed { left: left.collect(), notes: Vec::new() } })
 }
 
 struct PodmanProbe<'a> {
@@ -76,8 +46,7 @@ impl PodmanProbe<'_> {
             make(&self.storage)?;
             make(&context)?;
             fs::write(file, text)?;
-            fs::write(&path, program())?;
-            fs::set_permissions(&path, Permissions::from_mode(0o755))
+            directory::write_program(&path)
         };
         write().on("cannot make", &self.storage)
     }
@@ -86,9 +55,9 @@ impl PodmanProbe<'_> {
         let context = self.storage.join("context").display().to_string();
         let tag = format!("--tag={IMAGE}");
         let build = ["build", "--layers=false", "--no-cache", "--network=none", &tag, &context];
-        let mut real_steps = Vec::new();
+        let mut real = Vec::new();
         if !self.is_held("build", &build)? {
-            real_steps.push("podman build");
+            real.push("podman build");
             // The image of a failed step was not made.
             let file = self.storage.join("context/Dockerfile");
             let text = format!("FROM scratch\nCOPY {PROGRAM} /\n");
@@ -97,8 +66,8 @@ impl PodmanProbe<'_> {
         }
         let image = format!("/{PROGRAM}");
         let run = ["run", "--rm", "--network=none", "--log-driver=none", IMAGE, &image];
-        let is_ordinary_held = self.is_held("run", &run)?;
-        Ok(Probed { real_steps, is_ordinary_held })
+        let is_ordinary_held = Some(self.is_held("run", &run)?);
+        Ok(Probed { real, is_ordinary_held })
     }
 
     /// Runs Podman with `words`, which run the program. Returns whether its sync was held.
@@ -106,57 +75,9 @@ impl PodmanProbe<'_> {
         let mut command = Command::new(&self.podman);
         command.arg("--root").arg(self.storage.join("root")).arg("--runroot").arg(&self.run);
         command.arg("--tmpdir").arg(self.run.join("tmp")).arg("--storage-driver=vfs");
-        command.args(words).stdin(Stdio::null());
         // With either of them Podman asks a service, whose storage is not the probe's.
         command.env_remove("CONTAINER_HOST").env_remove("CONTAINER_CONNECTION");
-        let ended = output_within(&mut command, PATIENCE, self.is_cancelled);
-        let ended = ended.on("cannot execute", &self.podman).map_err(|error| error.to_string())?;
-        let said = String::from_utf8_lossy(&ended.stderr);
-        let last = said.lines().last().unwrap_or_default();
-        match ended.status.code().map(i64::from) {
-            Some(0) => Ok(true),
-            Some(REAL) => Ok(false),
-            _ if last.ends_with(&format!("exit status {REAL}")) => Ok(false),
-            _ => Err(format!("podman {verb} fails: {last}")),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use rustix::mount::{MountFlags, mount, mount_bind};
-    use synconce_testkit::isolation::isolated;
-
-    #[test]
-    fn what_the_probe_has_mounted_is_unmounted_and_not_emptied() {
-        isolated(
-            || {
-                let top = tempfile::tempdir().unwrap();
-                let [probe, theirs] = ["probe", "theirs"].map(|name| top.path().join(name));
-                let at = probe.join("root/shm");
-                fs::create_dir_all(&at).unwrap();
-                fs::create_dir(&theirs).unwrap();
-                fs::write(theirs.join("file"), "").unwrap();
-                mount("test", &at, "tmpfs", MountFlags::empty(), None).unwrap();
-                fs::create_dir(at.join("below")).unwrap();
-                mount_bind(&theirs, at.join("below")).unwrap();
-                remove(&probe).unwrap();
-                assert!(!probe.exists() && theirs.join("file").exists());
-                // There is nothing left to remove.
-                remove(&probe).unwrap();
-            },
-            |_, test| test(),
-        );
-    }
-
-    #[test]
-    fn a_signal_ends_the_wait_for_podman() {
-        let is_cancelled = || true;
-        let podman = ["/bin/sleep".into(), PathBuf::new(), PathBuf::new()];
-        let [podman, storage, run] = podman;
-        let probe = PodmanProbe { podman, storage, run, is_cancelled: &is_cancelled };
-        let ended = probe.is_held("build", &[]).unwrap_err();
-        assert!(ended.ends_with("interrupted by a signal"), "{ended}");
+        let ended = client::run(command.args(words), self.is_cancelled)?;
+        client::is_held(&ended, &format!("podman {verb}"))
     }
 }

@@ -51,6 +51,8 @@ impl DaemonProcess {
         let ours = fs::read_link("/proc/self/ns/pid").ok();
         procfs::pids().map(|pid| Self { pid }).filter_map(move |process| {
             procfs::process_name(process.pid).ok().filter(|own| own == name)?;
+            // One that has ended stays until its parent waits for it.
+            Stat::read(process.pid)?.state().filter(|state| *state != 'Z')?;
             let user = fs::metadata(process.file("")).ok()?.uid();
             // Another user's process shows no namespace.
             let is_here = fs::read_link(process.file("ns/pid")).map_or(true, |it| Some(it) == ours);
@@ -64,15 +66,26 @@ impl DaemonProcess {
     }
 
     /// Returns the configuration file of a containerd, by its command line.
-    pub(super) fn configuration(&self) -> PathBuf {
+    pub(crate) fn configuration(&self) -> PathBuf {
+        let mut given = self.values(&containerd::FLAGS).into_iter();
+        given.next().map_or_else(|| containerd::CONFIGURATION.into(), PathBuf::from)
+    }
+
+    /// Returns the values of the flags `names` on its command line.
+    pub(crate) fn values(&self, names: &[&str]) -> Vec<String> {
         let words = self.words("cmdline").unwrap_or_default();
-        let given = words.iter().enumerate().find_map(|(at, word)| {
-            containerd::FLAGS.iter().find_map(|flag| match word.strip_prefix(flag)? {
-                "" => words.get(at + 1).map(String::as_str),
-                rest => rest.strip_prefix('='),
+        let value = |(at, word): (usize, &String)| {
+            names.iter().find_map(|flag| match word.strip_prefix(flag)? {
+                "" => words.get(at + 1).cloned(),
+                rest => rest.strip_prefix('=').map(str::to_owned),
             })
-        });
-        PathBuf::from(given.unwrap_or(containerd::CONFIGURATION))
+        };
+        words.iter().enumerate().filter_map(value).collect()
+    }
+
+    /// Returns the path of its program.
+    pub(crate) fn program(&self) -> Option<PathBuf> {
+        fs::read_link(self.file("exe")).ok()
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -100,6 +113,23 @@ impl DaemonProcess {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_that_has_ended_is_no_daemon() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let is_found = || DaemonProcess::find("sleep").any(|process| process.pid == child.id());
+        assert!(is_found());
+        rustix::process::kill_process(
+            rustix::process::Pid::from_child(&child),
+            rustix::process::Signal::KILL,
+        )
+        .unwrap();
+        // It is not waited for, and so stays a zombie.
+        let is_zombie = || Stat::read(child.id()).and_then(|stat| stat.state()) == Some('Z');
+        synconce_testkit::harness::eventually("a zombie", is_zombie);
+        assert!(!is_found());
+        child.wait().unwrap();
+    }
 
     #[test]
     fn a_process_starts_after_what_was_written_before_it() {

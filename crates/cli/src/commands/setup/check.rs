@@ -76,8 +76,11 @@ pub(super) fn check(
         Some(DaemonFinding::Fault(text)) => report.faults.push(text),
         None => is_in_use = true,
     }
-    let probe = || (is_in_use && probing == Probing::Containers).then(|| run_probe(engine, host));
-    containers(&mut report, engine, host, root, &|| probe().flatten());
+    let probe = || match probing {
+        Probing::Containers if is_in_use => run_probe(engine, host),
+        Probing::Containers | Probing::None => Ok(None),
+    };
+    containers(&mut report, engine, host, root, &probe);
     step_roots(&mut report, engine, root);
     report.notes.extend(running::out_of_reach(engine, host));
     Ok(report)
@@ -123,7 +126,7 @@ fn unheld(name: &str) -> Option<String> {
 }
 
 /// Runs probe containers. A signal cancels them, and does not end the process before they are removed.
-fn run_probe(engine: Engine, host: &Host) -> Option<Tried> {
+fn run_probe(engine: Engine, host: &Host) -> Result<Option<Tried>, String> {
     let _ = handle_signals();
     probe(engine, host, &|| cancelled_by().is_some())
 }
@@ -135,7 +138,7 @@ fn containers(
     engine: Engine,
     host: &Host,
     root: &Path,
-    probe: &dyn Fn() -> Option<Tried>,
+    probe: &dyn Fn() -> Result<Option<Tried>, String>,
 ) {
     let (container, what) = match engine {
         Engine::Docker | Engine::Buildkit => (Container::BuildKitStep, "a build step"),
@@ -151,11 +154,15 @@ fn containers(
             return;
         }
         (Err(error), _) | (_, Err(error)) => {
-            report.faults.push(format!("no container is held: {error}"));
+            report.faults.push(format!("no container starts: {error}; {EDIT}"));
             return;
         }
     };
-    let (probed, left) = probe().map(|tried| (tried.probed, tried.left)).unzip();
+    let tried = probe().unwrap_or_else(|why| {
+        report.notes.push(why);
+        None
+    });
+    let (probed, removed) = tried.map(|tried| (tried.probed, tried.removed)).unzip();
     match probed {
         Some(Ok(probed)) => shown(report, engine, host, other, probed),
         failed => {
@@ -164,15 +171,30 @@ fn containers(
                 Some(why) => format!("{what} is held, and so is an ordinary container: {why}"),
             });
             if let Some(Err(why)) = failed {
-                let build = format!("{} build --no-cache .", engine.name());
+                let what = match engine {
+                    Engine::Containerd => "container",
+                    _ => "step",
+                };
                 report.faults.push(match cancelled_by() {
-                    Some(_) => format!("cannot run a probe step: {why}"),
-                    None => format!("cannot run a probe step: {why}; try a build: {build}"),
+                    Some(_) => format!("cannot run a probe {what}: {why}"),
+                    None => format!("cannot run a probe {what}: {why}; try: {}", by_hand(engine)),
                 });
             }
         }
     }
-    report.faults.extend(left.into_iter().flatten());
+    let removed = removed.unwrap_or_default();
+    report.faults.extend(removed.left);
+    report.notes.extend(removed.notes);
+}
+
+/// Returns a command that shows whether `engine` works.
+fn by_hand(engine: Engine) -> &'static str {
+    match engine {
+        Engine::Docker => "docker build --no-cache .",
+        Engine::Podman => "podman build --no-cache .",
+        Engine::Buildkit => "buildctl debug workers",
+        Engine::Containerd | Engine::Held(_) => "ctr plugins ls",
+    }
 }
 
 const EDIT: &str = "edit /etc/synconce/oci.toml";
@@ -190,23 +212,33 @@ fn shown(
         Engine::Podman => EDIT.to_owned(),
         _ => engine.restart(host),
     };
-    let Probed { real_steps, is_ordinary_held } = shown;
-    let is_held = real_steps.is_empty();
-    for step in real_steps {
-        report.faults.push(format!("a probe step of {step} was not held; {again}"));
+    let Probed { real, is_ordinary_held } = shown;
+    let is_held = real.is_empty();
+    for builder in real {
+        report.faults.push(match engine {
+            Engine::Containerd => {
+                format!("a probe container that asks for it was not held; {again}")
+            }
+            _ => format!("a probe step of {builder} was not held; {again}"),
+        });
     }
+    let probed = match engine {
+        Engine::Containerd => "a probe container that asks for it",
+        _ => "a probe step",
+    };
     match (is_ordinary_held, other) {
-        (false, None) if is_held => {
-            report.notes.push("a probe step was held, a probe container was not".to_owned());
+        (None, _) if is_held => report.notes.push(format!("{probed} was held")),
+        (Some(false), None) if is_held => {
+            report.notes.push(format!("{probed} was held, a probe container was not"));
         }
-        (true, Some(why)) if is_held => {
-            report.notes.push(format!("a probe step was held, and so was a container: {why}"));
+        (Some(true), Some(why)) if is_held => {
+            report.notes.push(format!("{probed} was held, and so was a container: {why}"));
         }
-        (true, None) => report.faults.push(format!("an ordinary container was held; {EDIT}")),
-        (false, Some(why)) => {
+        (Some(true), None) => report.faults.push(format!("an ordinary container was held; {EDIT}")),
+        (Some(false), Some(why)) => {
             report.faults.push(format!("an ordinary container was not held: {why}; {again}"));
         }
-        (false, None) | (true, Some(_)) => {}
+        (None | Some(false), None) | (None | Some(true), Some(_)) => {}
     }
 }
 

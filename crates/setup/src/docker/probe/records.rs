@@ -17,7 +17,7 @@ pub(super) struct DiskUsage {
 #[serde(rename_all = "PascalCase")]
 pub(super) struct CacheRecord {
     #[serde(rename = "ID")]
-    id: String,
+    pub(super) id: String,
     #[serde(default)]
     description: String,
     #[serde(default)]
@@ -79,7 +79,10 @@ impl Probed<'_> {
         let is_base =
             |record: &&CacheRecord| record.description.starts_with("from local") && !record.shared;
         let mut bases: Vec<_> = new().filter(is_base).collect();
-        if !steps.is_empty() {
+        if steps.is_empty() && contexts.is_empty() {
+            // No build of the probe began.
+            bases.clear();
+        } else if !steps.is_empty() {
             bases.retain(|base| steps.iter().any(|step| step.is_based_on(&base.id)));
         }
         let likely = [bases, contexts];
@@ -151,6 +154,8 @@ mod tests {
         let [base, their_base] =
             [("base", 21), ("their base", 24)].map(|(id, second)| record(id, BASE, 0, second));
         assert_own(&[&old], &[], false);
+        // No build of the probe began.
+        assert_own(&[&base], &[], false);
         assert_own(&[&context, &theirs], &[], true);
         assert_own(&[&context, &base, &their_base], &["context"], true);
         // The step names its base.

@@ -1,0 +1,193 @@
+//! A probe step in the running buildkitd, by buildctl.
+//!
+//! The build is a definition in buildctl's input, so that it needs no frontend, no image and no local
+//! directory. It makes the program as a file, and executes it. The name of the file is in the description of
+//! both records of the build cache, by which they are removed.
+
+use super::CONFIGURATION;
+use crate::host::Host;
+use crate::probe::{GRACE, PAUSE, Probed, Removed, SETTLE, Tried, client, program, unique};
+use crate::running::process::DaemonProcess;
+use crate::toml::TomlFile;
+use rustix::fs::{MemfdFlags, memfd_create};
+use sha2::{Digest, Sha256};
+use std::fs::File;
+use std::io::{self, Seek, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::Instant;
+
+const SOCKET: &str = "unix:///run/buildkit/buildkitd.sock";
+
+/// Runs the step in the buildkitd `process`, and removes what it leaves.
+///
+/// # Errors
+/// There is no buildctl, or no socket that it can ask.
+pub(crate) fn probe(
+    host: &Host,
+    process: &DaemonProcess,
+    is_cancelled: &dyn Fn() -> bool,
+) -> Result<Tried, String> {
+    let buildctl = client::find(host, process, "buildctl")?;
+    let address = address(host, process)?;
+    let name = format!("synconce-check-{}", unique());
+    let probe = BuildkitProbe { buildctl, address, name, is_cancelled };
+    let probed = probe.is_step_held().map(|is_held| {
+        let real = if is_held { Vec::new() } else { vec!["buildkitd"] };
+        Probed { real, is_ordinary_held: None }
+    });
+    let left = probe.remove(probed.is_err()).err().into_iter().collect();
+    Ok(Tried { probed, removed: Removed { left, notes: Vec::new() } })
+}
+
+/// Returns the address of `process`: of its command line, or else of its configuration file.
+fn address(host: &Host, process: &DaemonProcess) -> Result<String, String> {
+    let mut said = process.values(&["--addr", "-addr"]);
+    if said.is_empty() {
+        let file = process.values(&["--config", "-config"]).into_iter().next();
+        let file = TomlFile::read(host, Path::new(file.as_deref().unwrap_or(CONFIGURATION)));
+        let address = file.and_then(|file| file.texts(&["grpc", "address"]));
+        said = address.map_err(|error| error.to_string())?.unwrap_or_default();
+    }
+    choose(said)
+}
+
+/// Returns the unix socket among the addresses `said`, or the usual one.
+fn choose(said: Vec<String>) -> Result<String, String> {
+    // systemd has made the socket of fd://.
+    let is_usual = |address: &String| address.starts_with("fd://");
+    if said.is_empty() || said.iter().any(is_usual) {
+        return Ok(SOCKET.to_owned());
+    }
+    let found = said.into_iter().find(|address| address.starts_with("unix://"));
+    found.ok_or_else(|| "no probe container was run: buildkitd serves no unix socket".to_owned())
+}
+
+struct BuildkitProbe<'a> {
+    buildctl: PathBuf,
+    address: String,
+    /// The name of the program's file.
+    name: String,
+    is_cancelled: &'a dyn Fn() -> bool,
+}
+
+impl BuildkitProbe<'_> {
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(&self.buildctl);
+        command.args(["--addr", &self.address]).args(words);
+        command
+    }
+
+    fn is_step_held(&self) -> Result<bool, String> {
+        let definition = definition(&format!("/{}", self.name), &program());
+        let input = input(&definition).map_err(|error| format!("cannot make a build: {error}"))?;
+        let mut build = self.command(&["build", "--progress=plain"]);
+        let ended = client::run_with(build.stdin(input), self.is_cancelled)?;
+        client::is_held(&ended, "buildctl build")
+    }
+
+    /// Removes the records of the build cache. A build that was cut ends within [`SETTLE`].
+    fn remove(&self, is_cut: bool) -> Result<(), String> {
+        let begin = Instant::now();
+        let filter = format!("--filter=description~={}", self.name);
+        let is_cancelled = || begin.elapsed() > GRACE && (self.is_cancelled)();
+        let run = |words: &[&str]| -> Result<Output, String> {
+            client::run(&mut self.command(&[words, &[&filter]].concat()), &is_cancelled)
+        };
+        let is_empty = || -> Result<bool, String> {
+            client::succeed(run(&["prune", "--all"])?, "buildctl prune")?;
+            let listed = client::succeed(run(&["du", "--verbose"])?, "buildctl du")?;
+            Ok(!listed.lines().any(|line| line.starts_with("ID:")))
+        };
+        let left = loop {
+            match is_empty() {
+                Ok(true) if !is_cut || begin.elapsed() >= SETTLE => return Ok(()),
+                Ok(false) if begin.elapsed() >= SETTLE => {
+                    break "a record of the build cache is in use".to_owned();
+                }
+                Ok(_) => std::thread::sleep(PAUSE),
+                Err(why) => break why,
+            }
+        };
+        let (buildctl, address) = (self.buildctl.display(), &self.address);
+        Err(format!("{left}; remove it: {buildctl} --addr {address} prune --all {filter}"))
+    }
+}
+
+/// Returns `bytes` as a file to be read.
+fn input(bytes: &[u8]) -> io::Result<File> {
+    let mut file = File::from(memfd_create("synconce-check", MemfdFlags::CLOEXEC)?);
+    file.write_all(bytes)?;
+    file.rewind()?;
+    Ok(file)
+}
+
+/// Returns the definition of a build that makes `program` as the file `path` and executes it without a
+/// network (`pb.Definition` of BuildKit, in the encoding of protobuf).
+fn definition(path: &str, program: &[u8]) -> Vec<u8> {
+    const NO_NETWORK: i64 = 2;
+    // Of a file without an input, and with the time of now.
+    const NONE: i64 = -1;
+    let make = [bytes(1, path.as_bytes()), number(2, 0o755), bytes(3, program), number(5, NONE)];
+    let action = [number(1, NONE), number(2, NONE), bytes(5, &make.concat())];
+    let file = bytes(4, &bytes(2, &action.concat()));
+    let execute = [
+        bytes(1, &[bytes(1, path.as_bytes()), bytes(3, b"/")].concat()),
+        bytes(2, &bytes(3, b"/")),
+        number(3, NO_NETWORK),
+    ];
+    let step = [input_of(&file), bytes(2, &execute.concat())].concat();
+    let result = input_of(&step);
+    [file, step, result].iter().flat_map(|operation| bytes(1, operation)).collect()
+}
+
+/// Returns the field by which an operation has the result of `operation`.
+fn input_of(operation: &[u8]) -> Vec<u8> {
+    let digest: String =
+        Sha256::digest(operation).iter().map(|byte| format!("{byte:02x}")).collect();
+    bytes(1, &bytes(1, format!("sha256:{digest}").as_bytes()))
+}
+
+fn number(field: u8, value: i64) -> Vec<u8> {
+    [vec![field << 3], varint(value as u64)].concat()
+}
+
+fn bytes(field: u8, value: &[u8]) -> Vec<u8> {
+    [vec![field << 3 | 2], varint(value.len() as u64), value.to_vec()].concat()
+}
+
+fn varint(mut value: u64) -> Vec<u8> {
+    let mut encoded = Vec::new();
+    while value >= 0x80 {
+        encoded.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    encoded.push(value as u8);
+    encoded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_unix_socket_is_asked() {
+        for (said, address) in [
+            ("", Some(SOCKET)),
+            ("fd://", Some(SOCKET)),
+            ("tcp://0.0.0.0:1234 unix:///run/b.sock", Some("unix:///run/b.sock")),
+            ("tcp://0.0.0.0:1234", None),
+        ] {
+            let chosen = choose(said.split_whitespace().map(str::to_owned).collect());
+            assert_eq!(chosen.ok().as_deref(), address, "{said}");
+        }
+    }
+
+    #[test]
+    fn numbers_and_bytes_are_encoded_as_protobuf_does() {
+        assert_eq!(number(2, 0o755), [0x10, 0xed, 0x03]);
+        assert_eq!(number(1, -1), [&[0x08][..], &[0xff; 9], &[0x01]].concat());
+        assert_eq!(bytes(3, b"ab"), *b"\x1a\x02ab");
+        assert_eq!(bytes(1, &[7; 300])[..3], [0x0a, 0xac, 0x02]);
+    }
+}

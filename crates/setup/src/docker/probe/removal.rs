@@ -1,0 +1,123 @@
+//! The removal of what a probe has made in dockerd.
+
+use super::records::{self, CacheRecord, DiskUsage, OwnRecords};
+use super::{DockerProbe, NOTHING, now};
+use crate::probe::{GRACE, PAUSE, Removed, SETTLE};
+use serde_json::{Value, json};
+use std::time::Instant;
+use synconce_probe::docker::disk_usage_path;
+
+const NOT_FOUND: u16 = 404;
+/// What happens to records of the build cache that are not removed.
+pub(super) const STAYS: &str = "a record of a few kB stays in the build cache until dockerd's own garbage \
+                     collection removes it";
+
+impl DockerProbe<'_> {
+    /// Removes the container, the images and the records of the build cache. A cancellation ends the
+    /// removal after [`GRACE`].
+    pub(super) fn remove(&self) -> Removed {
+        let begin = Instant::now();
+        let is_cancelled = || begin.elapsed() > GRACE && (self.is_cancelled)();
+        let (container, step, image) = (self.container(), self.step(), self.image());
+        let things = [
+            (format!("/containers/{container}?force=1&v=1"), "docker rm --force", container),
+            (format!("/images/{step}"), "docker image rm", step),
+            (format!("/images/{image}"), "docker image rm", image),
+        ];
+        let failed = things.iter().filter_map(|(path, command, name)| {
+            let why = self.remove_thing(path, name, &is_cancelled).err()?;
+            Some(format!("{why}; remove it: {command} {name}"))
+        });
+        let mut removed = Removed { left: failed.collect(), notes: Vec::new() };
+        self.remove_records(&mut removed, &is_cancelled);
+        removed
+    }
+
+    /// Removes `name`. If the request that makes it was cut, waits until it appears, at most [`SETTLE`].
+    fn remove_thing(
+        &self,
+        path: &str,
+        name: &str,
+        is_cancelled: &dyn Fn() -> bool,
+    ) -> Result<(), String> {
+        let is_cut = self.cut.borrow().as_deref() == Some(name);
+        let end = Instant::now() + SETTLE;
+        loop {
+            match self.send("DELETE", path, NOTHING, is_cancelled)? {
+                (NOT_FOUND, _) if !is_cut => return Ok(()),
+                (NOT_FOUND, _) if Instant::now() >= end => {
+                    return Err(format!("dockerd may still make {name}: its request was cut"));
+                }
+                (NOT_FOUND, _) => std::thread::sleep(PAUSE),
+                (status, body) => return self.success(status, body).map(drop),
+            }
+        }
+    }
+
+    /// Does what [`DockerProbe::remove`] does, for the records of the build cache.
+    fn remove_records(&self, removed: &mut Removed, is_cancelled: &dyn Fn() -> bool) {
+        let list = || self.records(is_cancelled).map_err(|why| format!("{why}; {STAYS}"));
+        let records = match list() {
+            Ok(records) => records,
+            Err(why) => return removed.left.push(why),
+        };
+        let dockerfile = self.dockerfile().len();
+        let times = self.begin..=now();
+        let probed = records::Probed { name: &self.name, dockerfile, times };
+        let OwnRecords { mut ids, is_in_doubt } = probed.records(&records);
+        if is_in_doubt {
+            removed.notes.push(format!("another build ran beside the probe; {STAYS}"));
+        }
+        let remedy = |id: &str| format!("remove it: docker builder prune --all --filter id={id}");
+        let end = Instant::now() + SETTLE;
+        loop {
+            ids.retain(|id| match self.prune(id, is_cancelled) {
+                Ok(is_removed) => !is_removed,
+                Err(why) => {
+                    removed.left.push(format!("{why}; {}", remedy(id)));
+                    false
+                }
+            });
+            if ids.is_empty() {
+                return;
+            }
+            if Instant::now() >= end {
+                break;
+            }
+            std::thread::sleep(PAUSE);
+        }
+        match list() {
+            Ok(now) => ids.retain(|id| now.iter().any(|record| record.id == **id)),
+            Err(why) => return removed.left.push(why),
+        }
+        let in_use = |id| format!("the record {id} of the build cache is in use; {}", remedy(id));
+        removed.left.extend(ids.into_iter().map(in_use));
+    }
+
+    /// Removes the record `id` of the build cache. Returns whether dockerd has removed it: a record in
+    /// use stays.
+    fn prune(&self, id: &str, is_cancelled: &dyn Fn() -> bool) -> Result<bool, String> {
+        // {"id":["ID"]}
+        let filter = format!("%7B%22id%22%3A%5B%22{id}%22%5D%7D");
+        let path = format!("/build/prune?all=1&filters={filter}");
+        let (status, body) = self.send("POST", &path, NOTHING, is_cancelled)?;
+        let pruned: Value = serde_json::from_str(&self.success(status, body)?).unwrap_or_default();
+        let mut ids = pruned["CachesDeleted"].as_array().into_iter().flatten();
+        Ok(ids.any(|pruned| *pruned == json!(id)))
+    }
+
+    /// Returns all records of the build cache.
+    fn records(&self, is_cancelled: &dyn Fn() -> bool) -> Result<Vec<CacheRecord>, String> {
+        let get = |path: &str| {
+            let (status, body) = self.send("GET", path, NOTHING, is_cancelled)?;
+            self.success(status, body)
+        };
+        let version: Value = serde_json::from_str(&get("/version")?).unwrap_or_default();
+        let version = version["ApiVersion"].as_str().unwrap_or_default();
+        // Before Docker 23 dockerd lists all that it stores.
+        let path = disk_usage_path(version).unwrap_or_else(|| "/system/df".to_owned());
+        let usage: DiskUsage = serde_json::from_str(&get(&path)?)
+            .map_err(|error| self.failed(&format!("{path} lists no build cache: {error}")))?;
+        Ok(usage.build_cache.unwrap_or_default())
+    }
+}

@@ -1,0 +1,101 @@
+//! Clients of engines, by which probe containers are run.
+
+use super::{PATIENCE, REAL};
+use crate::host::Host;
+use crate::running::process::DaemonProcess;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use synconce_durable::error::Context;
+use synconce_sys::child::output_within;
+
+/// The directories in which clients are installed.
+const DIRECTORIES: [&str; 2] = ["/usr/local/bin", "/usr/bin"];
+
+/// Finds the client `name` beside the program of `process`, or where it is installed.
+///
+/// # Errors
+/// A note that it is missing.
+pub(crate) fn find(host: &Host, process: &DaemonProcess, name: &str) -> Result<PathBuf, String> {
+    let beside = process.program().and_then(|program| Some(program.parent()?.to_owned()));
+    let directories = beside.into_iter().chain(DIRECTORIES.map(PathBuf::from));
+    let mut paths = directories.map(|directory| directory.join(name));
+    let found = paths.find(|path| host.is_executable(path));
+    found.ok_or_else(|| format!("no probe container was run: {name} is not installed"))
+}
+
+/// Runs the client `command`, which has no input, to its end.
+///
+/// # Errors
+/// The client cannot be executed, does not end in time, or `is_cancelled`.
+pub(crate) fn run(
+    command: &mut Command,
+    is_cancelled: &dyn Fn() -> bool,
+) -> Result<Output, String> {
+    run_with(command.stdin(Stdio::null()), is_cancelled)
+}
+
+/// Does what [`run`] does, for a client with an input.
+pub(crate) fn run_with(
+    command: &mut Command,
+    is_cancelled: &dyn Fn() -> bool,
+) -> Result<Output, String> {
+    let ended = output_within(command, PATIENCE, is_cancelled);
+    let ended = ended.on("cannot execute", Path::new(command.get_program()));
+    ended.map_err(|error| error.to_string())
+}
+
+/// Returns the output of a client that has to succeed; `what` is what it does.
+pub(crate) fn succeed(ended: Output, what: &str) -> Result<String, String> {
+    if ended.status.success() {
+        return Ok(String::from_utf8_lossy(&ended.stdout).into_owned());
+    }
+    Err(failed(&ended, what))
+}
+
+/// Returns whether the container was held whose program's exit code the client passes on.
+///
+/// # Errors
+/// The container did not run.
+pub(crate) fn is_held(ended: &Output, what: &str) -> Result<bool, String> {
+    let said = String::from_utf8_lossy(&ended.stderr);
+    // Podman's and BuildKit's words for a step.
+    let is_real = |said: &str| {
+        ["exit status", "exit code:"].iter().any(|words| said.ends_with(&format!("{words} {REAL}")))
+    };
+    match ended.status.code().map(i64::from) {
+        Some(0) => Ok(true),
+        Some(REAL) => Ok(false),
+        _ if is_real(said.trim_end()) => Ok(false),
+        _ => Err(failed(ended, what)),
+    }
+}
+
+fn failed(ended: &Output, what: &str) -> String {
+    let said = String::from_utf8_lossy(&ended.stderr);
+    format!("{what} fails: {}", said.lines().last().unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_ends_the_wait_for_a_client() {
+        let ended = run(Command::new("sleep").arg("60"), &|| true).unwrap_err();
+        assert_eq!(ended, "cannot execute sleep: interrupted by a signal");
+    }
+
+    #[test]
+    fn a_client_passes_the_error_of_the_program_on() {
+        let ended = |script: &str| {
+            let ended = run(Command::new("sh").args(["-c", script]), &|| false).unwrap();
+            is_held(&ended, "x build")
+        };
+        assert_eq!(ended("exit 0"), Ok(true));
+        assert_eq!(ended("exit 9"), Ok(false));
+        assert_eq!(ended("echo 'a step: exit status 9' >&2; exit 1"), Ok(false));
+        assert_eq!(ended("echo 'not complete: exit code: 9' >&2; exit 1"), Ok(false));
+        let other = ended("echo one >&2; echo two >&2; exit 1");
+        assert_eq!(other, Err("x build fails: two".to_owned()));
+    }
+}
