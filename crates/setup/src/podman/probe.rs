@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 use synconce_durable::error::Context;
 use synconce_probe::mounts;
-use synconce_sys::child::output_within;
+use synconce_sys::child::{interrupted, output_within};
 
 const IMAGE: &str = "synconce-check";
 /// For the storage. A temporary directory may be mounted `noexec`.
@@ -110,6 +110,9 @@ impl PodmanProbe<'_> {
         // With either of them Podman asks a service, whose storage is not the probe's.
         command.env_remove("CONTAINER_HOST").env_remove("CONTAINER_CONNECTION");
         let ended = output_within(&mut command, PATIENCE, self.is_cancelled);
+        // A signal from the terminal also ends Podman, at times before the wait looks at `is_cancelled`.
+        let ended = ended
+            .and_then(|ended| if (self.is_cancelled)() { Err(interrupted()) } else { Ok(ended) });
         let ended = ended.on("cannot execute", &self.podman).map_err(|error| error.to_string())?;
         let said = String::from_utf8_lossy(&ended.stderr);
         let last = said.lines().last().unwrap_or_default();
@@ -152,11 +155,14 @@ mod tests {
 
     #[test]
     fn a_signal_ends_the_wait_for_podman() {
-        let is_cancelled = || true;
-        let podman = ["/bin/sleep".into(), PathBuf::new(), PathBuf::new()];
-        let [podman, storage, run] = podman;
-        let probe = PodmanProbe { podman, storage, run, is_cancelled: &is_cancelled };
-        let ended = probe.is_held("build", &[]).unwrap_err();
-        assert!(ended.ends_with("interrupted by a signal"), "{ended}");
+        let children = || fs::read_to_string("/proc/thread-self/children").unwrap();
+        // The signal comes while Podman runs, or ends Podman as well.
+        let cases: [&dyn Fn() -> bool; 2] = [&|| true, &|| children().is_empty()];
+        for is_cancelled in cases {
+            let [podman, storage, run] = ["/bin/false", "", ""].map(PathBuf::from);
+            let probe = PodmanProbe { podman, storage, run, is_cancelled };
+            let ended = probe.is_held("build", &[]).unwrap_err();
+            assert!(ended.ends_with("interrupted by a signal"), "{ended}");
+        }
     }
 }
