@@ -2,7 +2,7 @@
 //! are ignored without their programs, and functions for common checks.
 
 mod barrier;
-mod cgroups;
+pub(crate) mod cgroups;
 mod contents;
 pub mod debian;
 mod locks;
