@@ -158,7 +158,7 @@ fn a_signal_ends_a_check_also_while_dockerd_hangs(place: &Place) {
         let check = Group::spawn(check.env("SYNCONCE_OCI_FILE", "/none")).unwrap();
         eventually("the check has made an image", || !images().is_empty());
         if hang {
-            daemon.signal(Signal::STOP);
+            daemon.suspend();
         }
         check.signal(Signal::INT).unwrap();
         let ended = check.wait(Duration::from_secs(50)).unwrap().expect("the check goes on");
