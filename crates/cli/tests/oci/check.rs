@@ -10,7 +10,9 @@ use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use synconce_testkit::harness::{Cgroups, Need, Place, eventually, finish, trial};
+use synconce_testkit::harness::{
+    Cgroups, Need, Place, eventually, finish, trial, until_dockerd_answers,
+};
 use synconce_testkit::process::{Finished, Group};
 
 /// What a check says after containers of its own.
@@ -45,11 +47,9 @@ fn a_check_asks_dockerd_at_the_host_of_its_file(place: &Place) {
     // The undo has removed a directory that the set-up made.
     fs::create_dir_all(Path::new(DAEMON_JSON).parent().unwrap()).unwrap();
     fs::write(DAEMON_JSON, format!("{{ \"hosts\": [\"{host}\"] }}\n")).unwrap();
-    let mut client = place.command("/usr/bin/docker");
-    client.env("HOME", place.path("tmp")).args(["--host", &host, "version"]);
     let mut start = || {
         let started = Group::spawn(&mut dockerd).unwrap();
-        eventually("dockerd answers", || finish(&mut client).status.success());
+        until_dockerd_answers(&host);
         started
     };
     let dockerd = start();

@@ -6,7 +6,7 @@ use std::process::Command;
 use synconce_sys::procfs::{self, Stat};
 use synconce_testkit::harness::Cgroups;
 use synconce_testkit::harness::Need;
-use synconce_testkit::harness::{Place, eventually, finish};
+use synconce_testkit::harness::{Place, eventually, finish, until_dockerd_answers};
 use synconce_testkit::process::{Finished, Group};
 
 const CC: Need = Need::Program("cc", "gcc libc6-dev");
@@ -53,7 +53,7 @@ impl<'a> Dockerd<'a> {
             .args(["--cgroup-parent", &cgroups.parent()]);
         let daemon = Group::spawn(&mut command).unwrap();
         let docker = Self { place, daemon, _cgroups: cgroups };
-        eventually("dockerd answers", || docker.run("1", &["version"]).status.success());
+        until_dockerd_answers(SOCKET);
         docker
     }
 

@@ -4,7 +4,7 @@ use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::Signal;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use synconce_testkit::harness::{Cgroups, Need, Place, eventually, finish, limit};
+use synconce_testkit::harness::{Cgroups, Need, Place, finish, limit, until_dockerd_answers};
 use synconce_testkit::isolation::empty;
 use synconce_testkit::process::{Finished, Group};
 
@@ -54,7 +54,7 @@ impl<'a> Dockerd<'a> {
         command.args(["--cgroup-parent", &cgroups.parent()]);
         command.arg("--config-file").arg(place.write("daemon.json", "{}"));
         let docker = Self { place, daemon: Group::spawn(&mut command).unwrap() };
-        eventually("dockerd answers", || docker.client(&["version"]).status.success());
+        until_dockerd_answers("unix:///run/engine/socket");
         docker
     }
 
