@@ -2,7 +2,7 @@
 //! are ignored without their programs, and functions for common checks.
 
 mod barrier;
-mod cgroups;
+pub(crate) mod cgroups;
 mod contents;
 pub mod debian;
 mod locks;
@@ -28,9 +28,10 @@ pub use terminal::Terminal;
 pub use trial::{Need, engine, named_trial, postgresql, python_with, trial, upstream};
 
 use crate::{build, patiently};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
+use synconce_probe::docker::{Request, ask};
 
 /// Returns the path of `synconce`, which cargo builds before the tests of its crate.
 pub fn binary() -> &'static str {
@@ -116,4 +117,13 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
         assert!(Instant::now() < end, "not within {:?}: {what}", limit());
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Waits until a dockerd answers at `host`, a unix socket. A client of Docker takes 20 ms of processor time
+/// each time that it asks.
+pub fn until_dockerd_answers(host: &str) {
+    let socket = Path::new(host.strip_prefix("unix://").expect("a unix socket"));
+    let ping = Request { method: "GET", path: "/_ping", media_type: "text/plain", body: b"" };
+    let ask = || ask(socket, &ping, limit(), &|| false);
+    eventually("dockerd answers", || ask().is_ok_and(|(status, _)| status == 200));
 }

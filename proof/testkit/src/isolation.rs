@@ -4,6 +4,7 @@
 use crate::{patiently, process};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use std::any::type_name_of_val;
+use std::ffi::CString;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -51,6 +52,30 @@ pub fn isolated_as(name: &str, limit: Duration, inside: impl FnOnce()) {
         finished.stdout,
         finished.stderr
     );
+}
+
+/// Makes `directory` empty, with changes in memory, for this test alone. Where the machine has no such
+/// directory, the changes of its parent are in memory.
+///
+/// # Panics
+/// The parent does not exist, or the test is not isolated.
+pub fn empty(directory: &Path) {
+    assert!(is_inside(), "the mounts are those of the machine");
+    if directory.exists() {
+        return mount("test", directory, "tmpfs", MountFlags::empty(), None).expect("a tmpfs");
+    }
+    let parent = directory.parent().expect("a directory");
+    // In memory as well: see `keep_rigs_apart`.
+    let memory = tempfile::tempdir_in("/dev/shm").expect("a directory in memory").keep();
+    let [upper, work] = ["upper", "work"].map(|name| memory.join(name));
+    for layer in [&upper, &work] {
+        std::fs::create_dir(layer).expect("a directory of ours");
+    }
+    let layers = [("lowerdir", parent), ("upperdir", &upper), ("workdir", &work)];
+    let options = layers.map(|(name, path)| format!("{name}={}", path.display())).join(",");
+    let options = CString::new(options).expect("no path has a NUL");
+    mount("test", parent, "overlay", MountFlags::empty(), options.as_c_str()).expect("an overlay");
+    std::fs::create_dir(directory).expect("a directory in memory");
 }
 
 /// Returns the free space for the output of tests, which a full disk loses without an error.

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use rustix::mount::{MountFlags, mount};
-use synconce_testkit::isolation::isolated_as;
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use synconce_testkit::isolation::{empty, isolated, isolated_as};
 use synconce_testkit::{patiently, process};
 
 const NAME: &str = "a_failure_names_the_full_disk_that_lost_its_output";
@@ -39,4 +39,27 @@ fn a_failure_names_the_full_disk_that_lost_its_output() {
         assert!(!printed.contains("the cause"), "{printed}");
         assert!(printed.contains(", 0 MiB free in /dev/shm/full\n"), "{printed}");
     });
+}
+
+/// Without that, a dockerd of tests would write its key to the machine's `/etc/docker`.
+#[test]
+fn a_directory_is_emptied_in_memory_also_where_the_machine_has_none() {
+    isolated(
+        || {},
+        |_, _| {
+            let directories = ["/etc/apt", "/etc/synconce-test-only"].map(Path::new);
+            let content = |directory| fs::read_dir(directory).ok().map(Iterator::count);
+            let before = directories.map(content);
+            assert!(before[0] > Some(1) && before[1].is_none(), "{before:?}");
+            for directory in directories {
+                empty(directory);
+                fs::write(directory.join("key"), "").unwrap();
+                assert_eq!(content(directory), Some(1), "{directory:?}");
+            }
+            assert!(Path::new("/etc/passwd").exists());
+            unmount("/etc", UnmountFlags::DETACH).unwrap();
+            unmount("/etc/apt", UnmountFlags::DETACH).unwrap();
+            assert_eq!(directories.map(content), before);
+        },
+    );
 }

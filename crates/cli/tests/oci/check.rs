@@ -10,7 +10,9 @@ use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use synconce_testkit::harness::{Cgroups, Need, Place, binary, eventually, finish, trial};
+use synconce_testkit::harness::{
+    Cgroups, Need, Place, binary, eventually, finish, trial, until_dockerd_answers,
+};
 use synconce_testkit::process::{Finished, Group};
 
 /// What a check says after containers of its own.
@@ -51,11 +53,9 @@ fn a_check_asks_dockerd_at_the_host_of_its_file(place: &Place) {
     // The undo has removed a directory that the set-up made.
     fs::create_dir_all(Path::new(DAEMON_JSON).parent().unwrap()).unwrap();
     fs::write(DAEMON_JSON, format!("{{ \"hosts\": [\"{host}\"] }}\n")).unwrap();
-    let mut client = place.command("/usr/bin/docker");
-    client.env("HOME", place.path("tmp")).args(["--host", &host, "version"]);
     let mut start = || {
         let started = Group::spawn(&mut dockerd).unwrap();
-        eventually("dockerd answers", || finish(&mut client).status.success());
+        until_dockerd_answers(&host);
         started
     };
     let dockerd = start();
@@ -164,7 +164,7 @@ fn a_signal_ends_a_check_also_while_dockerd_hangs(place: &Place) {
         let check = Group::spawn(check.env("SYNCONCE_OCI_FILE", "/none")).unwrap();
         eventually("the check has made an image", || !images().is_empty());
         if hang {
-            daemon.signal(Signal::STOP);
+            daemon.suspend();
         }
         check.signal(Signal::INT).unwrap();
         let ended = check.wait(Duration::from_secs(50)).unwrap().expect("the check goes on");

@@ -3,9 +3,10 @@
 use crate::engines::{LIMITS, SHORT, SOCKET};
 use rustix::process::Signal;
 use std::process::Command;
+use synconce_sys::procfs::{self, Stat};
 use synconce_testkit::harness::Cgroups;
 use synconce_testkit::harness::Need;
-use synconce_testkit::harness::{Place, eventually, finish};
+use synconce_testkit::harness::{Place, eventually, finish, until_dockerd_answers};
 use synconce_testkit::process::{Finished, Group};
 
 const CC: Need = Need::Program("cc", "gcc libc6-dev");
@@ -52,7 +53,7 @@ impl<'a> Dockerd<'a> {
             .args(["--cgroup-parent", &cgroups.parent()]);
         let daemon = Group::spawn(&mut command).unwrap();
         let docker = Self { place, daemon, _cgroups: cgroups };
-        eventually("dockerd answers", || docker.run("1", &["version"]).status.success());
+        until_dockerd_answers(SOCKET);
         docker
     }
 
@@ -90,6 +91,16 @@ impl<'a> Dockerd<'a> {
 
     pub fn signal(&self, signal: Signal) {
         self.daemon.signal(signal).unwrap();
+    }
+
+    /// Stops dockerd by SIGSTOP. One thread takes the signal once that thread runs; until then the
+    /// other threads answer.
+    pub fn suspend(&self) {
+        self.signal(Signal::STOP);
+        let pid = self.daemon.pid();
+        let state = |thread| Stat::of_thread(pid, thread)?.state();
+        let is_stopped = |thread| matches!(state(thread), Some('T') | None);
+        eventually("dockerd is stopped", || procfs::threads(pid).all(is_stopped));
     }
 
     pub fn stop(self) {

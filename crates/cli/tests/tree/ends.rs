@@ -95,9 +95,9 @@ const MORE: [Way; 13] = [
     ),
     (
         "a namespace that a file keeps",
-        "mount -t tmpfs none /tmp; mount --make-private /tmp; : >/tmp/kept
-         unshare --mount=/tmp/kept sh -c 'mount /device /mnt; echo data >/mnt/file; sync /mnt/file'
-         umount /tmp/kept",
+        "on_one_processor unshare -m sh -c ': >/tmp/kept
+         unshare --mount=/tmp/kept sh -c \"mount /device /mnt; echo data >/mnt/file; sync /mnt/file\"
+         umount /tmp/kept'",
     ),
     (
         "a new root",
@@ -107,9 +107,11 @@ const MORE: [Way; 13] = [
     ("read-only", "mount /device /mnt; put data /mnt/file; mount -o remount,ro /mnt; umount /mnt"),
 ];
 
-/// Defines `put`, and `expire`, which calls umount2(2) with MNT_EXPIRE as `routes/ends.sh` does: the
-/// first call marks the mount and fails. A path lookup of any process removes the mark.
+/// Defines `put`, `on_one_processor` (see `lifecycle/coverage.rs`), and `expire`, which calls umount2(2)
+/// with MNT_EXPIRE as `routes/ends.sh` does: the first call marks the mount and fails. A path lookup of
+/// any process removes the mark.
 const FUNCTIONS: &str = r#"PATH=/usr/sbin:/usr/bin:/bin
+    on_one_processor() { taskset -c $(taskset -cp $$ | sed 's/.*: //; s/[-,].*//') "$@"; }
     put() { echo "$1" >"$2" && sync "$2"; }
     expire() { perl -e '
         sub expire { my $path = "/mnt"; return syscall(UMOUNT2, $path, 4); }

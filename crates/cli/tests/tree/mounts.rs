@@ -178,9 +178,14 @@ fn what_keeps_a_mount_from_being_freed_is_named_with_a_command(place: &Place) {
     let pinned = place.path("pinned");
     place.sh("mkdir pinned; mount --bind pinned pinned; mount --make-private pinned");
     // Linux 6.18 counts namespaces for each processor by itself, and keeps none that has a lower
-    // number than the one from which it is kept.
-    let pin = "touch pinned/mnt; until unshare --mount=pinned/mnt true 2>refused; do :; done";
-    assert!(place.sh(pin).status.success());
+    // number than the one from which it is kept. On that one's processor the number is higher.
+    let pin = "touch pinned/mnt
+        for processor in $(seq 0 $(($(nproc --all) - 1))); do
+            taskset -c $processor unshare --mount=pinned/mnt true 2>>refused && exit
+        done
+        cat refused >&2; exit 1";
+    let pinned_by = place.bare(&["sh", "-c", pin]);
+    assert!(pinned_by.status.success(), "{pinned_by:?}");
     let lists = typed(place, &refusal(&["umount", "work"]));
     assert!(lists.stdout.contains(text(&pinned)), "{lists:?}");
     unmount(pinned.join("mnt"), UnmountFlags::empty()).unwrap();

@@ -1,10 +1,11 @@
 //! A dockerd with storage of its own, by the driver overlay2.
 
-use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::Signal;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use synconce_testkit::harness::{Cgroups, Need, Place, eventually, finish, limit};
+use synconce_testkit::harness::{Cgroups, Need, Place, finish, limit, until_dockerd_answers};
+use synconce_testkit::isolation::empty;
 use synconce_testkit::process::{Finished, Group};
 
 pub const NEEDS: [Need; 3] = [
@@ -27,9 +28,7 @@ pub struct Dockerd<'a> {
 pub fn prepare(place: &Place) {
     let _ = unmount("/sys/fs/cgroup/unified", UnmountFlags::DETACH);
     for shared in ["/run", "/var/lib", "/etc/docker"] {
-        if Path::new(shared).exists() {
-            mount("test", shared, "tmpfs", MountFlags::empty(), None).unwrap();
-        }
+        empty(Path::new(shared));
     }
     for directory in [PathBuf::from(SHORT), place.path("tmp"), place.path("context")] {
         std::fs::create_dir_all(directory).unwrap();
@@ -55,7 +54,7 @@ impl<'a> Dockerd<'a> {
         command.args(["--cgroup-parent", &cgroups.parent()]);
         command.arg("--config-file").arg(place.write("daemon.json", "{}"));
         let docker = Self { place, daemon: Group::spawn(&mut command).unwrap() };
-        eventually("dockerd answers", || docker.client(&["version"]).status.success());
+        until_dockerd_answers("unix:///run/engine/socket");
         docker
     }
 

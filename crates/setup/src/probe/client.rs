@@ -6,7 +6,7 @@ use crate::running::process::DaemonProcess;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use synconce_durable::error::Context;
-use synconce_sys::child::output_within;
+use synconce_sys::child::{interrupted, output_within};
 
 /// The directories in which clients are installed.
 const DIRECTORIES: [&str; 2] = ["/usr/local/bin", "/usr/bin"];
@@ -40,6 +40,10 @@ pub(crate) fn run_with(
     is_cancelled: &dyn Fn() -> bool,
 ) -> Result<Output, String> {
     let ended = output_within(command, PATIENCE, is_cancelled);
+    // A signal from the terminal also ends the client, at times before the wait looks at `is_cancelled`.
+    let is_interrupted = |ended: &Output| !ended.status.success() && is_cancelled();
+    let ended =
+        ended.and_then(|ended| if is_interrupted(&ended) { Err(interrupted()) } else { Ok(ended) });
     let ended = ended.on("cannot execute", Path::new(command.get_program()));
     ended.map_err(|error| error.to_string())
 }
@@ -83,6 +87,13 @@ mod tests {
     fn a_signal_ends_the_wait_for_a_client() {
         let ended = run(Command::new("sleep").arg("60"), &|| true).unwrap_err();
         assert_eq!(ended, "cannot execute sleep: interrupted by a signal");
+        // A signal that ended the client, too.
+        let children = || std::fs::read_to_string("/proc/thread-self/children").unwrap();
+        let is_cancelled = || children().is_empty();
+        let ended = run(&mut Command::new("false"), &is_cancelled).unwrap_err();
+        assert_eq!(ended, "cannot execute false: interrupted by a signal");
+        // A removal that is done is no failure.
+        assert!(run(&mut Command::new("true"), &is_cancelled).is_ok());
     }
 
     #[test]

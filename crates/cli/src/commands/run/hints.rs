@@ -162,9 +162,8 @@ pub(super) fn work_of_a_daemon(finished: &Finished, is_sealed: bool, command: &[
 
 /// Returns the engine on this machine whose set-up alone holds the syncs of `command`.
 pub(crate) fn set_up_for(command: &[OsString]) -> Option<Engine> {
-    let is_enough = |it: &DaemonOfClient| {
-        it.host == DaemonHost::Here && it.request == HoldRequest::NotNeeded
-    };
+    let is_enough =
+        |it: &DaemonOfClient| it.host == DaemonHost::Here && it.request == HoldRequest::NotNeeded;
     daemon_of(command, &variable).filter(is_enough)?.engine
 }
 

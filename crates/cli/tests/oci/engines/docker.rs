@@ -11,7 +11,9 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::Command;
 use synconce_testkit::harness::Need;
-use synconce_testkit::harness::{Place, children, eventually, finish, limit, process_status};
+use synconce_testkit::harness::{
+    Place, children, finish, limit, process_status, until_dockerd_answers,
+};
 use synconce_testkit::process::{Finished, Group};
 
 /// Debian's client, by its path: the first client in the PATH may have no builder.
@@ -77,7 +79,7 @@ impl<'a> Docker<'a> {
         command.env("PATH", before + &path).arg("--config-file").arg(config);
         let daemon = Group::spawn(&mut command).unwrap();
         let docker = Self { site, daemon };
-        eventually("dockerd answers", || docker.client("1", &["version"]).status.success());
+        until_dockerd_answers(SOCKET);
         docker
     }
 

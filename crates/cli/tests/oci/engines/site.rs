@@ -1,12 +1,13 @@
 //! The directories of an engine, apart from those of the machine.
 
 use crate::bundles::{compiled, probe};
-use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use rustix::mount::{UnmountFlags, unmount};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use synconce_sys::search;
 use synconce_testkit::harness::Cgroups;
 use synconce_testkit::harness::{Place, binary};
+use synconce_testkit::isolation::empty;
 
 /// A directory in memory, of this test alone (see `isolation`). The path is short, because the
 /// length of a socket's path is limited.
@@ -44,12 +45,9 @@ pub struct Site<'a> {
 /// `runc` and `crun`.
 pub fn prepare(place: &Place) {
     let _ = unmount("/sys/fs/cgroup/unified", UnmountFlags::DETACH);
-    // Directories in which engines keep machine-wide files, such as locks and the key of dockerd. The
-    // last is of Docker's package.
+    // Directories in which engines keep machine-wide files, such as locks and the key of dockerd.
     for shared in ["/run", "/dev/shm", "/etc/docker"] {
-        if Path::new(shared).exists() {
-            mount("test", shared, "tmpfs", MountFlags::empty(), None).unwrap();
-        }
+        empty(Path::new(shared));
     }
     std::fs::create_dir_all(SHORT).unwrap();
     for directory in ["context", "before", "tmp"] {

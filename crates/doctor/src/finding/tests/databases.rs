@@ -3,8 +3,7 @@
 use super::*;
 use crate::engine::BoltDatabase;
 use crate::measure::Transaction;
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::fs;
 use std::process::Command;
 
 /// Returns a database with `transactions`, of which each writes a list of 10 MB.
@@ -68,15 +67,16 @@ fn transactions_are_priced_unless_they_are_held_or_buildkit_is_not_used() {
 fn a_database_is_compacted_while_its_daemon_is_stopped() {
     let remedy = |engine: &ContainerEngine| findings(engine)[0].remedy.text().to_owned();
     let docker = built("/a b/metadata_v2.db");
-    let wanted = "command -v bbolt && { systemctl stop docker.socket docker.service && \
+    let wanted = "command -v bbolt && (trap : HUP INT TERM; \
+                  systemctl stop docker.socket docker.service && \
                   bbolt compact -o '/a b/metadata_v2.db.new' '/a b/metadata_v2.db' && \
                   mv '/a b/metadata_v2.db.new' '/a b/metadata_v2.db' || \
-                  rm -f '/a b/metadata_v2.db.new'; systemctl start docker.service; }";
+                  rm -f '/a b/metadata_v2.db.new'; systemctl start docker.service)";
     assert_eq!(remedy(&docker), wanted);
     let rootless = ContainerEngine { is_rootless: true, ..docker.clone() };
-    assert!(remedy(&rootless).contains("{ systemctl --user stop docker.socket "));
+    assert!(remedy(&rootless).contains("; systemctl --user stop docker.socket "));
     let buildkit = ContainerEngine { name: "buildkit", ..docker };
-    assert!(remedy(&buildkit).contains("{ systemctl stop buildkit && "));
+    assert!(remedy(&buildkit).contains("; systemctl stop buildkit && "));
     // How often the other one changes is not known.
     let bolt = vec![database("/a/other.db", 9), database("/a/meta.db", 9)];
     let containerd = ContainerEngine { name: "containerd", bolt: bolt.clone(), ..buildkit.clone() };
@@ -94,18 +94,25 @@ fn a_database_is_compacted_while_its_daemon_is_stopped() {
 fn a_compaction_that_fails_changes_nothing_and_the_daemon_runs_again() {
     const NONE: &str = "";
     const FAILS: &str = "echo part >$3; exit 1";
+    // A Ctrl-C signals all processes of the command.
+    const INTERRUPTED: &str = "echo part >$3; kill -INT $PPID $$";
     const WORKS: &str = "echo new >$3";
     let asked = "stop docker.socket docker.service\nstart docker.service\n";
     for (bbolt, wanted) in [
         (NONE, (false, "", "old\n", false)),
         (FAILS, (true, asked, "old\n", false)),
+        (INTERRUPTED, (true, asked, "old\n", false)),
         (WORKS, (true, asked, "new\n", false)),
     ] {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
+        // Another process writes the file: a child of another test's thread might still have a file open
+        // that this process wrote, and its execution would fail with ETXTBSY.
         let program = |name: &str, script: &str| {
-            fs::write(at(name), format!("#!/bin/sh\n{script}\n")).unwrap();
-            fs::set_permissions(at(name), Permissions::from_mode(0o755)).unwrap();
+            let write = "printf '#!/bin/sh\\n%s\\n' \"$1\" >\"$0\"; chmod +x \"$0\"";
+            let written =
+                Command::new("sh").args(["-ec", write]).arg(at(name)).arg(script).status();
+            assert!(written.unwrap().success());
         };
         fs::write(at("metadata_v2.db"), "old\n").unwrap();
         fs::write(at("asked"), "").unwrap();

@@ -71,7 +71,7 @@ pub enum RigCommand {
     },
     /// List the presets of real disks, and the sources of their figures
     Presets,
-    /// Take down the rigs of owners that have ended
+    /// Take down the rigs of owners that have ended; remove the control groups of killed tests
     Reap,
     /// Serve the disk (started by the library)
     #[command(hide = true)]

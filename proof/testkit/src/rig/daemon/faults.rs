@@ -5,15 +5,16 @@ use std::time::Instant;
 
 use crate::rig::fault::{Fault, Requests};
 
+/// What happens to a request. One that hangs is kept until [`Faults::release`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum RequestFate {
-    Do,
-    Fail,
-    Hang,
+pub(super) enum RequestFate<T> {
+    Do(T),
+    Fail(T),
+    Hangs,
 }
 
 /// A hanging request, as the closure that performs it.
-type Hanging = Box<dyn FnOnce() + Send>;
+pub(super) type Hanging = Box<dyn FnOnce() + Send>;
 
 #[derive(Default)]
 pub(super) struct Faults {
@@ -39,11 +40,19 @@ impl Faults {
         self.state().standing.push(Standing { fault, seen: 0, struck: 0, until });
     }
 
-    /// Returns what to do with a request of one kind; `data` is the data of a write.
-    pub(super) fn verdict(&self, kind: Requests, data: &[u8]) -> RequestFate {
+    /// Returns what to do with `request`, of one kind; `data` is the data of a write. If the request
+    /// hangs, the closure that `hang` makes of it performs it later. Verdict and hanging are one step:
+    /// a request that hung after a release would hang for ever.
+    pub(super) fn verdict<T>(
+        &self,
+        kind: Requests,
+        data: &[u8],
+        request: T,
+        hang: impl FnOnce(T) -> Hanging,
+    ) -> RequestFate<T> {
         let mut state = self.state();
         if state.standing.is_empty() {
-            return RequestFate::Do;
+            return RequestFate::Do(request);
         }
         let now = Instant::now();
         state.standing.retain(|standing| !standing.is_over(now));
@@ -51,15 +60,13 @@ impl Faults {
             (standing.fits(kind, data) && standing.strikes()).then_some(standing.fault.hangs)
         };
         match state.standing.iter_mut().find_map(strikes) {
-            None => RequestFate::Do,
-            Some(false) => RequestFate::Fail,
-            Some(true) => RequestFate::Hang,
+            None => RequestFate::Do(request),
+            Some(false) => RequestFate::Fail(request),
+            Some(true) => {
+                state.hanging.push(hang(request));
+                RequestFate::Hangs
+            }
         }
-    }
-
-    /// Leaves a request without an answer.
-    pub(super) fn hang(&self, request: Hanging) {
-        self.state().hanging.push(request);
     }
 
     pub(super) fn hanging(&self) -> u64 {
@@ -127,24 +134,31 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    fn verdicts(fault: Fault, count: usize, kind: Requests) -> Vec<RequestFate> {
+    const DONE: RequestFate<()> = RequestFate::Do(());
+    const FAILED: RequestFate<()> = RequestFate::Fail(());
+
+    fn verdict(faults: &Faults, kind: Requests, data: &[u8]) -> RequestFate<()> {
+        faults.verdict(kind, data, (), |()| panic!("no fault hangs"))
+    }
+
+    fn verdicts(fault: Fault, count: usize, kind: Requests) -> Vec<RequestFate<()>> {
         let faults = Faults::default();
         faults.add(fault);
-        (0..count).map(|_| faults.verdict(kind, b"")).collect()
+        (0..count).map(|_| verdict(&faults, kind, b"")).collect()
     }
 
     #[test]
     fn the_third_flush_fails_and_no_other() {
         let fault = Fault::flushes().after(2).times(1);
-        let expected = [RequestFate::Do, RequestFate::Do, RequestFate::Fail, RequestFate::Do];
+        let expected = [DONE, DONE, FAILED, DONE];
         assert_eq!(verdicts(fault.clone(), 4, Requests::Flushes), expected);
-        assert_eq!(verdicts(fault, 4, Requests::Writes), [RequestFate::Do; 4]);
+        assert_eq!(verdicts(fault, 4, Requests::Writes), [DONE; 4]);
     }
 
     #[test]
     fn everything_fails_on_a_dead_disk() {
         for kind in [Requests::Reads, Requests::Writes, Requests::Flushes] {
-            assert_eq!(verdicts(Fault::everything(), 3, kind), [RequestFate::Fail; 3]);
+            assert_eq!(verdicts(Fault::everything(), 3, kind), [FAILED; 3]);
         }
     }
 
@@ -152,21 +166,18 @@ mod tests {
     fn a_write_fails_if_it_holds_the_bytes() {
         let faults = Faults::default();
         faults.add(Fault::writes().holding("poison").times(1));
-        assert_eq!(faults.verdict(Requests::Writes, b"popoiso"), RequestFate::Do);
-        assert_eq!(faults.verdict(Requests::Reads, b""), RequestFate::Do);
-        assert_eq!(faults.verdict(Requests::Writes, b"popoisonous"), RequestFate::Fail);
-        assert_eq!(faults.verdict(Requests::Writes, b"poison"), RequestFate::Do);
+        assert_eq!(verdict(&faults, Requests::Writes, b"popoiso"), DONE);
+        assert_eq!(verdict(&faults, Requests::Reads, b""), DONE);
+        assert_eq!(verdict(&faults, Requests::Writes, b"popoisonous"), FAILED);
+        assert_eq!(verdict(&faults, Requests::Writes, b"poison"), DONE);
     }
 
     #[test]
     fn a_fault_whose_time_is_over_is_gone() {
-        assert_eq!(
-            verdicts(Fault::reads().lasting(Duration::ZERO), 1, Requests::Reads),
-            [RequestFate::Do]
-        );
+        assert_eq!(verdicts(Fault::reads().lasting(Duration::ZERO), 1, Requests::Reads), [DONE]);
         assert_eq!(
             verdicts(Fault::reads().lasting(Duration::from_secs(3600)), 1, Requests::Reads),
-            [RequestFate::Fail]
+            [FAILED]
         );
     }
 
@@ -174,13 +185,17 @@ mod tests {
     fn what_hangs_is_done_at_the_release() {
         let faults = Faults::default();
         faults.add(Fault::everything().hanging());
-        assert_eq!(faults.verdict(Requests::Writes, b""), RequestFate::Hang);
         let (sender, done) = std::sync::mpsc::channel();
-        faults.hang(Box::new(move || sender.send(()).unwrap()));
+        let fate = faults.verdict(Requests::Writes, b"", sender, |sender| {
+            // No release may come between the verdict and this.
+            assert!(faults.state.try_lock().is_err());
+            Box::new(move || sender.send(()).unwrap())
+        });
+        assert!(matches!(fate, RequestFate::Hangs));
         assert_eq!((faults.hanging(), done.try_recv().is_ok()), (1, false));
         faults.end(Requests::Everything);
         faults.release();
         assert_eq!((faults.hanging(), done.try_recv().is_ok()), (0, true));
-        assert_eq!(faults.verdict(Requests::Writes, b""), RequestFate::Do);
+        assert_eq!(verdict(&faults, Requests::Writes, b""), DONE);
     }
 }

@@ -7,7 +7,7 @@ use fuser::{Errno, ReplyData, ReplyEmpty, ReplyWrite};
 use rustix::fs::FallocateFlags;
 
 use super::DaemonState;
-use super::faults::RequestFate;
+use super::faults::{Hanging, RequestFate};
 use super::flushes::FlushReply;
 use crate::rig::Requests;
 use crate::rig::limits::Transfer;
@@ -30,20 +30,21 @@ impl PendingFlush {
 impl FlushReply for PendingFlush {
     fn answer(self) -> bool {
         let Self { reply, shared, begin } = self;
-        match shared.faults.verdict(Requests::Flushes, &[]) {
-            RequestFate::Do => shared.store.flush_end(begin, FlushEnd::Done, |logged| {
+        let again = |reply| -> Hanging {
+            let again = Self { reply, shared: shared.clone(), begin };
+            Box::new(move || {
+                again.answer();
+            })
+        };
+        match shared.faults.verdict(Requests::Flushes, &[], reply, again) {
+            RequestFate::Do(reply) => shared.store.flush_end(begin, FlushEnd::Done, |logged| {
                 if logged { reply.ok() } else { reply.error(Errno::EIO) }
             }),
-            RequestFate::Fail => {
+            RequestFate::Fail(reply) => {
                 shared.store.flush_end(begin, FlushEnd::Failed, |_| reply.error(Errno::EIO));
                 return false;
             }
-            RequestFate::Hang => {
-                let again = Self { reply, shared: shared.clone(), begin };
-                shared.faults.hang(Box::new(move || {
-                    again.answer();
-                }));
-            }
+            RequestFate::Hangs => {}
         }
         true
     }
@@ -51,17 +52,18 @@ impl FlushReply for PendingFlush {
 
 impl DaemonState {
     pub(super) fn read(self: &Arc<Self>, offset: u64, size: u32, reply: ReplyData) {
-        match self.faults.verdict(Requests::Reads, &[]) {
-            RequestFate::Do => {}
-            RequestFate::Fail => {
+        let again = |reply| -> Hanging {
+            let shared = self.clone();
+            Box::new(move || shared.read(offset, size, reply))
+        };
+        let reply = match self.faults.verdict(Requests::Reads, &[], reply, again) {
+            RequestFate::Do(reply) => reply,
+            RequestFate::Fail(reply) => {
                 self.transfers.failed_reads.fetch_add(1, Relaxed);
                 return reply.error(Errno::EIO);
             }
-            RequestFate::Hang => {
-                let shared = self.clone();
-                return self.faults.hang(Box::new(move || shared.read(offset, size, reply)));
-            }
-        }
+            RequestFate::Hangs => return,
+        };
         let length = u64::from(size).min(self.size.saturating_sub(offset));
         self.pace.take(Transfer::Read, offset, length);
         // The length is at most `size`, which has 32 bits.
@@ -77,16 +79,17 @@ impl DaemonState {
     }
 
     pub(super) fn write(self: &Arc<Self>, offset: u64, data: &[u8], reply: ReplyWrite) {
-        match self.faults.verdict(Requests::Writes, data) {
-            RequestFate::Do => {}
-            RequestFate::Fail => {
+        let again = |reply| -> Hanging {
+            let (shared, data) = (self.clone(), data.to_vec());
+            Box::new(move || shared.write(offset, &data, reply))
+        };
+        let reply = match self.faults.verdict(Requests::Writes, data, reply, again) {
+            RequestFate::Do(reply) => reply,
+            RequestFate::Fail(reply) => {
                 return self.fail_change(offset, data.len() as u64, || reply.error(Errno::EIO));
             }
-            RequestFate::Hang => {
-                let (shared, data) = (self.clone(), data.to_vec());
-                return self.faults.hang(Box::new(move || shared.write(offset, &data, reply)));
-            }
-        }
+            RequestFate::Hangs => return,
+        };
         self.pace.take(Transfer::Write, offset, data.len() as u64);
         // Count first: a client that has the answer must find the request in the counts.
         self.transfers.writes.fetch_add(1, Relaxed);
@@ -108,17 +111,17 @@ impl DaemonState {
         if !flags.intersects(FallocateFlags::PUNCH_HOLE | FallocateFlags::ZERO_RANGE) {
             return reply.error(Errno::EOPNOTSUPP);
         }
-        match self.faults.verdict(Requests::Writes, &[]) {
-            RequestFate::Do => {}
-            RequestFate::Fail => {
+        let again = |reply| -> Hanging {
+            let shared = self.clone();
+            Box::new(move || shared.discard(offset, length, mode, reply))
+        };
+        let reply = match self.faults.verdict(Requests::Writes, &[], reply, again) {
+            RequestFate::Do(reply) => reply,
+            RequestFate::Fail(reply) => {
                 return self.fail_change(offset, length, || reply.error(Errno::EIO));
             }
-            RequestFate::Hang => {
-                let shared = self.clone();
-                let again = move || shared.discard(offset, length, mode, reply);
-                return self.faults.hang(Box::new(again));
-            }
-        }
+            RequestFate::Hangs => return,
+        };
         self.transfers.discards.fetch_add(1, Relaxed);
         self.store.discard(offset, length, |result| match result {
             Ok(()) => reply.ok(),
