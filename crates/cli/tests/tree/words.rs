@@ -283,6 +283,8 @@ fn taken_and_missing_names_are_said_in_words(place: &Place) {
         );
         assert_eq!(site.ends(verb).stderr, wanted, "{verb:?}");
     }
+    let near = site.ends(&["run", "--from", "bsae", "true"]);
+    assert!(near.stderr.ends_with(" list` lists the trees; there is base\n"), "{near:?}");
     let taken = site.ends(&["clone", "base", "work"]);
     let wanted = "synconce: cannot clone to work: a tree of this name already exists\n";
     assert_eq!(taken.stderr, wanted);
