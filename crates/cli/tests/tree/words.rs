@@ -297,7 +297,8 @@ fn a_list_whose_reader_has_ended_ends_quietly(place: &Place) {
     let site = with_base(place);
     site.well(&["clone", "base", "work"]);
     site.well(&["run", "work", "sh", "-c", "for n in 1 2 3; do echo >/new-$n; done"]);
-    for verb in [&["diff", "base", "work"][..], &["list"], &["list", "--json"]] {
+    for verb in [&["diff", "base", "work"][..], &["list"], &["list", "--json"], &["export", "base"]]
+    {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
         let ended = site.tree(verb).stdout(writer).stderr(Stdio::piped()).output().unwrap();
