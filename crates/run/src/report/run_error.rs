@@ -114,18 +114,22 @@ impl RunError {
         }
     }
 
-    /// Returns what the user can do about the error, if anything.
-    pub fn remedy(&self) -> Option<Cow<'static, str>> {
-        const FILES: &str = "raise the limit of open files (ulimit -n)";
-        let errno = match self {
+    /// Returns the errno that decides about the remedy, or 0.
+    fn errno(&self) -> i32 {
+        match self {
             Self::SetUp(_, errno) | Self::Filter(errno) | Self::Mounts(errno) => *errno,
             Self::Path(act)
             | Self::MarkerUnwritable(act)
             | Self::RootUnwritable(act)
             | Self::Marker(act) => act.errno,
             _ => 0,
-        };
-        let text = match (self, Errno::from_io_error(&error(errno))) {
+        }
+    }
+
+    /// Returns what the user can do about the error, if anything.
+    pub fn remedy(&self) -> Option<Cow<'static, str>> {
+        const FILES: &str = "raise the limit of open files (ulimit -n)";
+        let text = match (self, Errno::from_io_error(&error(self.errno()))) {
             (_, Some(Errno::MFILE | Errno::NFILE)) => FILES,
             (Self::SetUp(..), Some(Errno::AGAIN)) => {
                 "raise the limit of processes (ulimit -u, or pids.max of the control group)"
