@@ -16,10 +16,12 @@ mod wrapper;
 
 use crate::error::{Error, NotEdited};
 use crate::host::Host;
+use crate::owners;
 use crate::undo::{self, Edits};
-use program::{DIRECTORY, DivertedProgram, ProgramStep};
+use program::{Copies, DIRECTORY, DivertedProgram, ProgramStep};
 use rustix::fs::{Access, FlockOperation};
 use rustix::io::Errno;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::Context;
@@ -52,6 +54,13 @@ pub struct ProgramChange {
 }
 
 impl Plan {
+    /// Returns the programs that wrappers call, and that other users than root can change.
+    pub fn changeable(&self, host: &Host) -> Vec<PathBuf> {
+        let found = self.programs.iter().filter_map(|(program, _)| program.changeable.as_ref());
+        let found: BTreeSet<_> = found.map(|path| host.real(path)).collect();
+        found.into_iter().collect()
+    }
+
     /// Returns the changes; empty if everything is as it is wanted.
     pub fn changes(&self, host: &Host) -> Vec<ProgramChange> {
         let changed = self.programs.iter().filter(|(_, steps)| !steps.is_empty());
@@ -77,10 +86,23 @@ impl Plan {
 /// Plans the set-up.
 ///
 /// # Errors
-/// There is no dpkg, or its wrapper alone; there is no synconce; another diversion or file is in the way.
+/// There is no dpkg, or its wrapper alone; there is no synconce, or other users than root can change it;
+/// another diversion or file is in the way.
 pub fn plan(host: &Host) -> Result<Plan, Error> {
+    plan_with(host, Copies::Replace)
+}
+
+/// Plans what is missing of a set-up by any copy of synconce.
+///
+/// # Errors
+/// As for [`plan`].
+pub fn plan_missing(host: &Host) -> Result<Plan, Error> {
+    plan_with(host, Copies::Accept)
+}
+
+fn plan_with(host: &Host, copies: Copies) -> Result<Plan, Error> {
     host.check_synconce()?;
-    let plan = read(host, |program| program.set_up(host))?;
+    let plan = read(host, |program| program.set_up(host, copies))?;
     if plan.missing.contains(&"dpkg") {
         if let Some((dpkg, _)) = plan.programs.first().filter(|(dpkg, _)| dpkg.has_wrapper()) {
             return Err(dpkg.gone(host));
@@ -88,6 +110,9 @@ pub fn plan(host: &Host) -> Result<Plan, Error> {
         let remedy = "name the root of a Debian system, by --root DIR";
         let fault = NotEdited::new("holds no dpkg", remedy);
         return Err(fault.in_file(&host.real(Path::new("/"))).into());
+    }
+    if plan.programs.iter().any(|(_, steps)| steps.contains(&ProgramStep::Wrap)) {
+        owners::check(Path::new(host.synconce()), host)?;
     }
     Ok(plan)
 }

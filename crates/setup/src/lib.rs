@@ -35,6 +35,7 @@ pub mod journal;
 mod json;
 pub mod kubernetes;
 mod original;
+mod owners;
 pub mod plan;
 mod podman;
 pub mod probe;

@@ -249,6 +249,10 @@ fn is_mount_point(path: &Path) -> bool {
 pub struct NoSuchTree {
     /// The store that has no such tree.
     pub store: PathBuf,
+    /// The name that was looked for.
+    pub name: TreeName,
+    /// The names of the trees in the store.
+    pub names: Vec<TreeName>,
 }
 
 impl NoSuchTree {
@@ -268,7 +272,9 @@ impl std::error::Error for NoSuchTree {}
 
 /// Returns the error that the tree `name` does not exist.
 fn absent(store: &Store, name: &TreeName) -> Error {
-    let cause = NoSuchTree { store: store.path().to_owned() };
+    let records = store.records().map_or_else(|_| Vec::new(), |(records, _)| records);
+    let names = records.into_iter().map(|record| record.name).collect();
+    let cause = NoSuchTree { store: store.path().to_owned(), name: name.clone(), names };
     refuse("cannot find the tree", name, io::Error::new(ErrorKind::NotFound, cause))
 }
 

@@ -11,7 +11,7 @@ use anstream::{AutoStream, ColorChoice};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command, CommandFactory, Error};
 use std::env;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io;
 use std::process::ExitCode;
 use synconce_setup::{Engine, HeldDaemon};
@@ -119,8 +119,8 @@ pub fn version() -> Result<ExitCode, CommandError> {
 /// Prints what clap says about a command line; returns the exit code. Where the first word is
 /// a program, the hint names the command that holds its syncs.
 pub fn wrong(mut error: Error) -> ExitCode {
-    let words: Vec<_> = env::args_os().skip(1).collect();
-    let texts: Vec<_> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let texts: Vec<_> =
+        env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     suggest(&mut error, &texts);
     suggest_option(&mut error, &texts);
     suggest_engine(&mut error);
@@ -129,7 +129,10 @@ pub fn wrong(mut error: Error) -> ExitCode {
         error.remove(ContextKind::Suggested);
     }
     let error = &error;
-    let Some(program) = mistaken_for_a_command(error, &words) else {
+    // `synconce -- make`.
+    let is_command = texts.first().is_some_and(|word| word == "--");
+    let words = &texts[usize::from(is_command)..];
+    let Some(program) = mistaken_for_a_command(error, words, is_command) else {
         let code = show(error);
         if let Some(hint) = error.use_stderr().then(|| hint(error, &texts)).flatten() {
             say(&format!("hint: {hint}"));
@@ -137,12 +140,12 @@ pub fn wrong(mut error: Error) -> ExitCode {
         return code;
     };
     say(&format!("{program} is not a command of synconce"));
-    let run = run_of(&texts);
+    let run = run_of(words);
     let similar = match error.get(ContextKind::SuggestedSubcommand) {
-        Some(ContextValue::Strings(names)) => names.first(),
+        Some(ContextValue::Strings(names)) if !is_command => names.first(),
         _ => None,
     };
-    let hint = match (&texts[..], similar) {
+    let hint = match (words, similar) {
         // `synconce docker setup`.
         ([engine, verb, ..], _) if verb == SETUP && is_engine(engine) => {
             format!("synconce {SETUP} {engine}")
@@ -233,7 +236,7 @@ fn hint(error: &Error, words: &[String]) -> Option<String> {
         [doctor, command @ ..] if doctor == "doctor" && is_program(command.first()?) => {
             Some(format!("synconce doctor -- {}", shell(command)))
         }
-        _ => None,
+        _ => with_joined_value(error, words),
     }
 }
 
@@ -270,9 +273,17 @@ fn suggest(error: &mut Error, words: &[String]) {
     }
 }
 
-/// Suggests the option of `tree run` for an option that another builder has.
+/// Suggests the option of `tree run` for an option that another builder has, and that of statistics for
+/// `--verbose`.
 fn suggest_option(error: &mut Error, words: &[String]) {
     let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg) else { return };
+    let has_stats = |command: &Command| {
+        command.get_arguments().any(|option| option.get_long() == Some("stats"))
+    };
+    if option == "--verbose" && has_stats(command_of(&definition(), words)) {
+        error.insert(ContextKind::SuggestedArg, ContextValue::String("--stats".to_owned()));
+        return;
+    }
     let other = OTHER_OPTIONS.iter().find(|(other, _)| other == option);
     // `tree` has options of its own before `run`.
     let mut before = words.iter().take_while(|word| !word.starts_with(option.as_str()));
@@ -340,12 +351,42 @@ fn names(error: &Error, kind: ContextKind, is: impl Fn(&str) -> bool) -> bool {
     matches!(error.get(kind), Some(ContextValue::String(text)) if is(text))
 }
 
-/// Returns the first of `words` if it was taken for a command of synconce and is a program.
-fn mistaken_for_a_command(error: &Error, words: &[OsString]) -> Option<String> {
-    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else {
-        return None;
+/// Returns the first of `words` if it was taken for a command of synconce and is a program, a path, or
+/// meant as a command by `--` before it.
+fn mistaken_for_a_command(error: &Error, words: &[String], is_command: bool) -> Option<String> {
+    let is_other = |word: &str| is_command || word.contains('/') || is_program(word);
+    let first = words.first()?;
+    let is_taken = names(error, ContextKind::InvalidSubcommand, |word| word == first);
+    (is_taken && is_other(first)).then(|| first.clone())
+}
+
+/// Returns the command of synconce in `words`, such as `tree run`.
+fn command_of<'a>(root: &'a Command, words: &[String]) -> &'a Command {
+    let words = words.iter().take_while(|word| *word != "--");
+    words.fold(root, |command, word| command.find_subcommand(word).unwrap_or(command))
+}
+
+/// Returns the command line with an option and its value in one word, if the value begins with a dash:
+/// clap takes such a value for an option.
+fn with_joined_value(error: &Error, words: &[String]) -> Option<String> {
+    let root = definition();
+    let command = command_of(&root, words);
+    let takes_next = |word: &str| {
+        let option = |arg: &&Arg| arg.get_long().is_some_and(|long| word[2..] == *long);
+        word.starts_with("--")
+            && command
+                .get_arguments()
+                .find(option)
+                .is_some_and(|arg| arg.get_action().takes_values() && !arg.is_require_equals_set())
     };
-    (words.first()? == OsStr::new(word) && is_program(word)).then(|| word.clone())
+    let is_unknown = |value: &str| {
+        let start = |unknown: &str| value.starts_with('-') && value.starts_with(unknown);
+        error.kind() == ErrorKind::UnknownArgument && names(error, ContextKind::InvalidArg, start)
+    };
+    let at = words.windows(2).position(|pair| takes_next(&pair[0]) && is_unknown(&pair[1]))?;
+    let joined = vec![format!("{}={}", words[at], words[at + 1])];
+    let line = [&words[..at], &joined, &words[at + 2..]].concat();
+    Some(format!("synconce {}", shell(&line)))
 }
 
 /// Whether a shell would execute `word`: a file in PATH, or a path.

@@ -67,7 +67,7 @@ pub fn run(arguments: RunArguments) -> Result<ExitCode, CommandError> {
         stats::print(&finished, &clock, &manner, output);
     }
     let code = end(&finished);
-    hints::quoted_command(&finished, &command);
+    hints::missing_command(&finished, &command);
     hints::work_of_a_daemon(&finished, manner.sealed, &command);
     hints::mostly_passed(&finished, screen.sealed().as_deref());
     Ok(code)

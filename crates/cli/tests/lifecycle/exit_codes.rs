@@ -91,7 +91,15 @@ fn a_command_that_cannot_be_executed_ends_as_under_env() {
                 let name = if words[0].is_empty() { "''" } else { words[0] };
                 let named = format!("synconce: cannot execute {name}: ");
                 assert!(held.stderr.starts_with(&named), "{held:?}");
-                assert_eq!(held.stderr.lines().count(), 1, "{held:?}");
+                let hint = held.stderr.lines().nth(1).unwrap_or_default();
+                let wanted = match words[0] {
+                    "./no-interpreter" => {
+                        "synconce: hint: install its interpreter /no/such/interpreter, or change its \
+                         first line"
+                    }
+                    _ => "",
+                };
+                assert_eq!(hint, wanted, "{held:?}");
             }
         }
         assert!(place.markers().is_empty() && place.run_files().is_empty());

@@ -90,6 +90,19 @@ fn only_a_survivor_whose_syncs_were_held_is_named() {
     });
 }
 
+/// `pg_ctl stop` returns a moment before the server has ended.
+#[test]
+fn a_process_that_ends_a_moment_after_the_command_is_not_named() {
+    isolated(|place| {
+        let waits = "sync_file('data'); say_to('ready', 1); \
+                     select(undef, undef, undef, 0.001) while kill(0, $command); \
+                     select(undef, undef, undef, 0.01)";
+        let ends = format!("my $command = $$; {} wait_for('ready');", daemon(waits));
+        let run = place.run(&["--no-commit"], &perl(&ends));
+        assert!(run.status.success() && run.stderr.is_empty(), "{run:?}");
+    });
+}
+
 #[test]
 fn many_survivors_are_counted_and_a_quiet_or_sealed_run_does_not_name_them() {
     isolated(|place| {

@@ -91,7 +91,7 @@ fn a_program_as_the_first_word_gets_the_run_that_holds_it(place: &Place) {
 
     place.write("configure", "#!/bin/sh\n");
     let plain = ends(place, &["./configure"]);
-    assert!(!plain.stderr.contains("synconce run"), "it cannot be executed: {plain:?}");
+    assert!(plain.stderr.ends_with("hint: synconce run -- ./configure\n"), "{plain:?}");
     place.bare(&["chmod", "+x", "configure"]);
     let program = ends(place, &["./configure", "--prefix=/usr"]);
     assert!(program.stderr.contains("synconce run -- ./configure --prefix=/usr\n"), "{program:?}");
@@ -101,6 +101,18 @@ fn a_program_as_the_first_word_gets_the_run_that_holds_it(place: &Place) {
     let client = ends(place, &["./docker", "build", "."]);
     let set_up = format!("hint: sudo {} setup docker", binary());
     assert!(client.stderr.contains(&set_up), "{client:?}");
+
+    for (words, command) in [
+        (&["--", "sh", "-c", "exit 3"][..], "sh -c 'exit 3'"),
+        (&["--", "true"], "true"),
+        (&["--", "./none"], "./none"),
+        (&["./none", "all"], "./none all"),
+    ] {
+        let ended = ends(place, words);
+        assert_eq!(ended.status.code(), Some(125), "{words:?}: {ended:?}");
+        let hint = format!("\nsynconce: hint: synconce run -- {command}\n");
+        assert!(ended.stderr.ends_with(&hint), "{words:?}: {ended:?}");
+    }
 
     let both = ends(place, &["stat", "/"]);
     assert!(
@@ -217,6 +229,15 @@ fn an_unknown_option_of_a_run_is_not_taken_for_its_command(place: &Place) {
         assert_eq!(ended.status.code(), Some(125), "{words:?}: {ended:?}");
         assert!(!ended.stderr.contains("tip:"), "{words:?}: {ended:?}");
         assert!(ended.stderr.ends_with(hint), "{words:?}: {ended:?}");
+    }
+    for before in [&["run"][..], &["tree", "run"]] {
+        let verbose = ends(place, &[before, &["--verbose", "true"]].concat());
+        assert!(verbose.stderr.contains("a similar argument exists: '--stats'"), "{verbose:?}");
+    }
+    for option in ["--except", "--commit-only"] {
+        let dash = ends(place, &["run", option, "-d/*", "--", "true"]);
+        let hint = format!("\nsynconce: hint: synconce run '{option}=-d/*' -- true\n");
+        assert!(dash.stderr.ends_with(&hint), "{dash:?}");
     }
     let near = ends(place, &["run", "--stat", "true"]);
     assert!(near.stderr.contains("tip: a similar argument exists: '--stats'"), "{near:?}");

@@ -11,6 +11,7 @@ mod kept;
 mod mended;
 mod messages;
 mod node;
+mod owners;
 mod package;
 mod place;
 mod planted;

@@ -283,6 +283,8 @@ fn taken_and_missing_names_are_said_in_words(place: &Place) {
         );
         assert_eq!(site.ends(verb).stderr, wanted, "{verb:?}");
     }
+    let near = site.ends(&["run", "--from", "bsae", "true"]);
+    assert!(near.stderr.ends_with(" list` lists the trees; there is base\n"), "{near:?}");
     let taken = site.ends(&["clone", "base", "work"]);
     let wanted = "synconce: cannot clone to work: a tree of this name already exists\n";
     assert_eq!(taken.stderr, wanted);
@@ -295,7 +297,8 @@ fn a_list_whose_reader_has_ended_ends_quietly(place: &Place) {
     let site = with_base(place);
     site.well(&["clone", "base", "work"]);
     site.well(&["run", "work", "sh", "-c", "for n in 1 2 3; do echo >/new-$n; done"]);
-    for verb in [&["diff", "base", "work"][..], &["list"], &["list", "--json"]] {
+    for verb in [&["diff", "base", "work"][..], &["list"], &["list", "--json"], &["export", "base"]]
+    {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
         let ended = site.tree(verb).stdout(writer).stderr(Stdio::piped()).output().unwrap();

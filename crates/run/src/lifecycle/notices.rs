@@ -6,7 +6,12 @@ use crate::process::process_tree::{self, Process};
 use crate::report::protocol::Notice;
 use rustix::process::Pid;
 use std::collections::HashSet;
+use std::thread;
+use std::time::{Duration, Instant};
 use synconce_sys::procfs;
+
+/// How long a survivor may take to end before it is named.
+const GRACE: Duration = Duration::from_millis(100);
 
 /// Finds notices and returns each of them once.
 pub(super) struct Notices {
@@ -50,18 +55,32 @@ impl Notices {
 
     /// Returns the notice about the processes that outlive a supervised run, had a sync held in it,
     /// themselves or by a descendant, and were named by no other notice. A reader of the command's
-    /// output or an agent without files has none.
+    /// output or an agent without files has none. Waits for at most [`GRACE`]: a server that the command
+    /// stopped may still be ending.
     pub(super) fn survivors(&mut self) -> Option<Notice> {
         // Those of a sealed run are named before the commit.
         if self.ends_all || self.sealed || self.synced.is_empty() {
             return None;
         }
+        let end = Instant::now() + GRACE;
+        loop {
+            let names = self.synced_survivors();
+            if names.is_empty() {
+                return None;
+            }
+            if Instant::now() >= end {
+                return Some(Notice::Survivors(names));
+            }
+            thread::sleep(GRACE / 10);
+        }
+    }
+
+    fn synced_survivors(&self) -> Vec<String> {
         let families = process_tree::families(std::process::id()).into_iter();
         let synced = |family: &[Process]| family.iter().any(|it| has_any(it.pid, &self.synced));
         let new = families
             .filter(|(process, family)| !self.named.contains(&process.pid) && synced(family));
-        let names: Vec<_> = new.map(|(process, _)| process.to_string()).collect();
-        (!names.is_empty()).then_some(Notice::Survivors(names))
+        new.map(|(process, _)| process.to_string()).collect()
     }
 
     /// Returns the notices about a run with these `survivors` that were not returned before.

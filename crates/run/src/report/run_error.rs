@@ -114,15 +114,22 @@ impl RunError {
         }
     }
 
+    /// Returns the errno that decides about the remedy, or 0.
+    fn errno(&self) -> i32 {
+        match self {
+            Self::SetUp(_, errno) | Self::Filter(errno) | Self::Mounts(errno) => *errno,
+            Self::Path(act)
+            | Self::MarkerUnwritable(act)
+            | Self::RootUnwritable(act)
+            | Self::Marker(act) => act.errno,
+            _ => 0,
+        }
+    }
+
     /// Returns what the user can do about the error, if anything.
     pub fn remedy(&self) -> Option<Cow<'static, str>> {
         const FILES: &str = "raise the limit of open files (ulimit -n)";
-        let errno = match self {
-            Self::SetUp(_, errno) | Self::Filter(errno) | Self::Mounts(errno) => *errno,
-            Self::Path(act) | Self::MarkerUnwritable(act) | Self::Marker(act) => act.errno,
-            _ => 0,
-        };
-        let text = match (self, Errno::from_io_error(&error(errno))) {
+        let text = match (self, Errno::from_io_error(&error(self.errno()))) {
             (_, Some(Errno::MFILE | Errno::NFILE)) => FILES,
             (Self::SetUp(..), Some(Errno::AGAIN)) => {
                 "raise the limit of processes (ulimit -u, or pids.max of the control group)"
@@ -167,6 +174,9 @@ impl RunError {
                 "leave them out, or start the run outside the other program"
             }
             (Self::ForeignListener, _) => "start the command outside the other program",
+            (Self::RootUnwritable(_), Some(Errno::NOSPC | Errno::DQUOT)) => {
+                "free some space on the disk of --root: a second marker is kept there"
+            }
             (Self::RootUnwritable(_), _) => {
                 "a second marker is kept below --root, which has to be writable"
             }
@@ -282,4 +292,21 @@ fn words(errno: i32) -> String {
 /// Returns the errno of `error`, or EIO if it is not an error of the kernel.
 pub(crate) fn number(error: &io::Error) -> i32 {
     Errno::from_io_error(error).unwrap_or(Errno::IO).raw_os_error()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_of_root_is_not_called_read_only() {
+        let remedy = |errno: Errno| {
+            let (act, path) = ("cannot write".to_owned(), "/target".into());
+            RunError::RootUnwritable(FailedAct { act, path, errno: errno.raw_os_error() }).remedy()
+        };
+        let full = "free some space on the disk of --root: a second marker is kept there";
+        assert_eq!(remedy(Errno::NOSPC).as_deref(), Some(full));
+        assert_eq!(remedy(Errno::DQUOT).as_deref(), Some(full));
+        assert!(remedy(Errno::ROFS).unwrap().ends_with("has to be writable"));
+    }
 }

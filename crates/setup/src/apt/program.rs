@@ -3,6 +3,7 @@
 use super::{diversion, wrapper};
 use crate::error::{Error, NotEdited};
 use crate::host::{Host, PathState};
+use crate::owners;
 use crate::undo::{self, Edits};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -27,13 +28,26 @@ pub(super) struct DivertedProgram {
     foreign_target: Option<PathBuf>,
     /// Where what is at `path` is kept before it is replaced, if synconce did not write it.
     pub saved: Option<PathBuf>,
+    /// The synconce that the wrapper calls, if other users than root can change that file.
+    pub changeable: Option<PathBuf>,
+}
+
+/// What a set-up does with a wrapper that calls another copy of synconce.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Copies {
+    Accept,
+    /// The wrapper calls this synconce from then on.
+    Replace,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AtPath {
     Nothing,
     Wrapper,
-    /// A wrapper of another version, with edits, or whose synconce is not there.
+    /// A wrapper that differs only in the synconce that it calls, another copy.
+    WrapperOfCopy,
+    /// A wrapper of another version, with edits, or whose synconce is not there or can be changed by
+    /// other users than root.
     OldWrapper,
     /// A link to a program of another name.
     Link,
@@ -89,9 +103,11 @@ impl DivertedProgram {
             PathState::File(content, _) => wrapper::synconce_of(content, &real),
             _ => None,
         };
+        let changeable = synconce.filter(|synconce| owners::changeable(synconce, host).is_some());
+        let is_good = |synconce: &&Path| changeable.is_none() && host.is_executable(synconce);
         let at_path = match &found {
-            // Another copy than this process will do.
-            _ if synconce.is_some_and(|synconce| host.is_executable(synconce)) => AtPath::Wrapper,
+            _ if synconce.filter(is_good) == Some(Path::new(host.synconce())) => AtPath::Wrapper,
+            _ if synconce.is_some_and(|it| is_good(&it)) => AtPath::WrapperOfCopy,
             PathState::File(content, _) if wrapper::is_wrapper(content) => AtPath::OldWrapper,
             PathState::Absent => AtPath::Nothing,
             PathState::File(..) => AtPath::Other,
@@ -112,7 +128,8 @@ impl DivertedProgram {
             PathState::Absent => true,
         };
         let saved = (!is_ours).then(|| undo::free_place(&directory, &path, 0));
-        Ok(Self { path, real, at_path, at_real, is_diverted, foreign_target, saved })
+        let changeable = changeable.map(Path::to_owned);
+        Ok(Self { path, real, at_path, at_real, is_diverted, foreign_target, saved, changeable })
     }
 
     /// Returns whether the program is not installed.
@@ -120,14 +137,14 @@ impl DivertedProgram {
         self.at_real == AtReal::Nothing && !matches!(self.at_path, AtPath::Other | AtPath::Link)
     }
 
-    /// Whether its wrapper is of another version or edited, or calls a synconce that is not there.
+    /// Returns whether a set-up can write its wrapper anew.
     pub fn has_old_wrapper(&self) -> bool {
-        self.at_path == AtPath::OldWrapper
+        matches!(self.at_path, AtPath::WrapperOfCopy | AtPath::OldWrapper)
     }
 
     /// Returns whether a wrapper is in the place of the program.
     pub fn has_wrapper(&self) -> bool {
-        matches!(self.at_path, AtPath::Wrapper | AtPath::OldWrapper)
+        self.at_path == AtPath::Wrapper || self.has_old_wrapper()
     }
 
     /// Returns whether no set-up has touched the program.
@@ -140,7 +157,7 @@ impl DivertedProgram {
     /// # Errors
     /// A file that synconce did not write is in the place of the wrapper; a link to another
     /// program is in the place of the program; another tool has diverted the program.
-    pub fn set_up(&self, host: &Host) -> Result<Vec<ProgramStep>, Error> {
+    pub fn set_up(&self, host: &Host, copies: Copies) -> Result<Vec<ProgramStep>, Error> {
         use ProgramStep::{Divert, Drop, Link, Save, Wrap};
         if let Some(target) = &self.foreign_target {
             return Err(self.diverted_to(target, host));
@@ -154,7 +171,8 @@ impl DivertedProgram {
                 let fault = NotEdited::new(reason, "put the program itself there, and try again");
                 return Err(fault.in_file(&host.real(&self.path)).into());
             }
-            (AtPath::Wrapper, _) => Vec::new(),
+            (AtPath::WrapperOfCopy, _) if copies == Copies::Replace => vec![Wrap],
+            (AtPath::Wrapper | AtPath::WrapperOfCopy, _) => Vec::new(),
             (AtPath::OldWrapper, _) if self.saved.is_some() => vec![Save, Wrap],
             (AtPath::Nothing | AtPath::OldWrapper, _) | (AtPath::Other, AtReal::Same) => vec![Wrap],
             (AtPath::Other, AtReal::Nothing) => vec![Link, Wrap],
@@ -183,8 +201,7 @@ impl DivertedProgram {
         }
         let mut steps: Vec<_> = self.is_diverted.then_some(Undivert).into_iter().collect();
         let last = match (self.at_path, self.at_real) {
-            (AtPath::Wrapper | AtPath::OldWrapper, AtReal::Nothing) => Some(Unwrap),
-            (_, AtReal::Nothing) => None,
+            (_, AtReal::Nothing) => self.has_wrapper().then_some(Unwrap),
             (AtPath::Other, AtReal::Same) => Some(Drop),
             (AtPath::Other, AtReal::Other) if !self.is_diverted => Some(Drop),
             (AtPath::Other | AtPath::Link, AtReal::Other) if edits == Edits::Refuse => {
@@ -224,8 +241,9 @@ impl DivertedProgram {
         let directory = real.parent().unwrap_or(&real);
         let remedy = format!(
             "put that file back from a package of dpkg: mkdir -p {} && dpkg-deb --fsys-tarfile \
-             dpkg_VERSION.deb | tar -xO ./usr/bin/dpkg >{} && chmod 755 {}; the other programs that \
-             were there come back by the same way, before synconce setup apt",
+             dpkg_VERSION.deb | tar -xO ./usr/bin/dpkg >{} && chmod 755 {}; Debian's packages are at \
+             https://deb.debian.org/debian/pool/main/d/dpkg/; the other programs that were there \
+             come back by the same way, before synconce setup apt",
             quote(directory),
             quote(&real),
             quote(&real)

@@ -7,7 +7,9 @@ use super::servers::DaemonHost;
 use crate::text::{needs_a_shell, notice, say, shell, whole};
 use rustix::io::Errno;
 use std::env;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use synconce_durable::{commit::STILL, pins, standard_paths};
 use synconce_probe::mounts;
@@ -206,13 +208,19 @@ fn endpoint() -> Option<String> {
     Some(value.trim().trim_matches(['"', '\'']).to_owned()).filter(|value| !value.is_empty())
 }
 
-/// Prints the command line without the quotes that made one word of it, if no program has that
-/// name: `run "make install"`.
-pub(super) fn quoted_command(finished: &Finished, command: &[OsString]) {
-    let (Some(RunError::Exec { errno, .. }), [only]) = (&finished.error, command) else { return };
-    let is_missing = Errno::from_raw_os_error(*errno) == Errno::NOENT;
-    // A script exists, but its interpreter may be missing.
-    let is_line = |text: &&str| is_missing && text.contains(' ') && !Path::new(text).exists();
+/// Prints what helps if the command does not exist: the interpreter of a script that is there, or the
+/// command line without the quotes that made one word of it, as in `run "make install"`.
+pub(super) fn missing_command(finished: &Finished, command: &[OsString]) {
+    let Some(RunError::Exec { errno, .. }) = &finished.error else { return };
+    if Errno::from_raw_os_error(*errno) != Errno::NOENT {
+        return;
+    }
+    if let Some(interpreter) = command.first().and_then(|script| interpreter_of(script)) {
+        say(&format!("hint: install its interpreter {interpreter}, or change its first line"));
+        return;
+    }
+    let [only] = command else { return };
+    let is_line = |text: &&str| text.contains(' ') && !Path::new(text).exists();
     let Some(text) = only.to_str().filter(is_line) else { return };
     let hint = if needs_a_shell(text) {
         format!("synconce run -- sh -c {}", shell(&[text.to_owned()]))
@@ -220,4 +228,15 @@ pub(super) fn quoted_command(finished: &Finished, command: &[OsString]) {
         format!("leave the quotes out: synconce run -- {text}")
     };
     say(&format!("hint: {hint}"));
+}
+
+/// Returns the interpreter in the first line of the file `script`.
+fn interpreter_of(script: &OsStr) -> Option<String> {
+    let path = synconce_sys::search::find(script.to_str()?)?;
+    // The kernel reads 256 bytes (BINPRM_BUF_SIZE, execve(2)).
+    let mut start = Vec::new();
+    File::open(path).ok()?.take(256).read_to_end(&mut start).ok()?;
+    let line = String::from_utf8_lossy(start.strip_prefix(b"#!")?).into_owned();
+    let interpreter = line.lines().next()?.split_whitespace().next()?;
+    Some(shell(&[interpreter.to_owned()]))
 }

@@ -20,8 +20,11 @@ pub(super) fn carry_out(arguments: &Setup, host: &Host) -> Result<SetupReport, C
 }
 
 fn set_up(arguments: &Setup, host: &Host) -> Result<SetupReport, Error> {
-    let plan =
-        if arguments.check || arguments.dry_run { apt::plan(host) } else { apt::set_up(host) };
+    let plan = match arguments {
+        Setup { check: true, .. } => apt::plan_missing(host),
+        Setup { dry_run: true, .. } => apt::plan(host),
+        _ => apt::set_up(host),
+    };
     let plan = match plan {
         Err(error) if arguments.check => return check::refused(SetupReport::default(), error),
         plan => plan?,
@@ -36,11 +39,15 @@ fn set_up(arguments: &Setup, host: &Host) -> Result<SetupReport, Error> {
         } else if report.changes.iter().all(|change| change.act == "renewed") {
             format!(
                 "the wrappers of apt are edited, of another version of synconce, or call one that \
-                 is not there: renew them by {setup}"
+                 is not there or that other users than root can change: renew them by {setup}"
             )
         } else {
             format!("apt is not set up: it would be by {setup}")
         });
+        for path in plan.changeable(host) {
+            let path = path.display();
+            report.notes.push(format!("{path}: can be changed by other users than root"));
+        }
         let why = is_set_up.then(|| why_not_held(host)).flatten();
         report.notes.extend(why.map(|why| format!("but here apt runs without a hold: {why}")));
         return Ok(report);

@@ -79,6 +79,12 @@ fn open_empty(directory: &Path) -> Result<fs::File, Error> {
     fs::File::open(directory).on("cannot open", directory)
 }
 
+/// Returns the error of a write to standard output, whose reader may have ended.
+fn unwritten(error: Error) -> CommandError {
+    let has_ended = error.io().kind() == io::ErrorKind::BrokenPipe;
+    CommandError::unwritten(error.to_string(), has_ended)
+}
+
 fn export_tar(view: BorrowedFd<'_>, output: Output) -> Result<(), CommandError> {
     if output.is_standard_json() {
         let failure = CommandError::from("cannot write JSON: standard output is the archive");
@@ -92,8 +98,8 @@ fn export_tar(view: BorrowedFd<'_>, output: Output) -> Result<(), CommandError> 
     let stdout = standard_output().on("cannot write to", name).map_err(outside)?;
     let bar = Bar::new("exported");
     let mut out = BufWriter::with_capacity(1 << 20, OutputStream::new(stdout));
-    let packed = archive::pack(view, &mut out, &PackOptions::default(), &bar).map_err(outside)?;
-    out.flush().on("cannot write to", name).map_err(outside)?;
+    let packed = archive::pack(view, &mut out, &PackOptions::default(), &bar).map_err(unwritten)?;
+    out.flush().on("cannot write to", name).map_err(unwritten)?;
     drop(out);
     drop(bar);
     let notices = left_out(&packed.left_out);

@@ -6,6 +6,7 @@ use std::io;
 use std::path::Path;
 use synconce_durable::error::Error;
 use synconce_tree::namespace::NamespaceRefusal;
+use synconce_tree::record::TreeName;
 use synconce_tree::{
     Busy, DamagedSums, Guard, Guarded, NoSuchTree, TreeUser, default_path, store_of,
 };
@@ -20,8 +21,10 @@ impl From<Error> for CommandError {
         if let Some(guarded) = Guarded::in_error(error.io()) {
             return failure.hint(allowing(guarded));
         }
-        if let Some(NoSuchTree { store }) = NoSuchTree::in_error(error.io()) {
-            return failure.hint(format!("`{}` lists the trees", verb_on(store, &["list"])));
+        if let Some(NoSuchTree { store, name, names }) = NoSuchTree::in_error(error.io()) {
+            let near = nearest(name, names).map(|near| format!("; there is {near}"));
+            let list = verb_on(store, &["list"]);
+            return failure.hint(format!("`{list}` lists the trees{}", near.unwrap_or_default()));
         }
         let quoted = |path: &Path| shell(&[path.display().to_string()]);
         if DamagedSums::in_error(error.io()).is_some() {
@@ -49,6 +52,15 @@ impl From<Error> for CommandError {
 /// Returns the failure of an act outside the store, which no space in the store would help.
 pub fn outside(error: Error) -> CommandError {
     CommandError::from(error.to_string())
+}
+
+/// Returns the one of `names` from which `name` differs least, by at most a third of its letters.
+fn nearest<'a>(name: &TreeName, names: &'a [TreeName]) -> Option<&'a TreeName> {
+    let name = name.as_str();
+    let distance = |other: &TreeName| strsim::osa_distance(name, other.as_str());
+    let near = names.iter().map(|other| (distance(other), other));
+    let near = near.filter(|(distance, _)| 3 * distance <= name.chars().count());
+    near.min_by_key(|(distance, _)| *distance).map(|(_, other)| other)
 }
 
 /// Returns the command that frees a tree which is in use.
