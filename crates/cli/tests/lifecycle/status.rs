@@ -190,3 +190,27 @@ fn runs_of_two_pid_namespaces_that_share_a_runtime_directory_are_told_apart() {
         assert!(place.run_files().is_empty());
     });
 }
+
+#[test]
+fn the_command_to_repeat_has_the_options_of_the_run() {
+    isolated(|place| {
+        place.write("data", "x");
+        fs::create_dir(place.path("root")).unwrap();
+        let options = [
+            &["--root", "root", "--only", "da*", "--except", "x*"][..],
+            &["--commit-all", "--commit-every", "1h", "--commit-timeout", "9"],
+            &["--io-uring", "pass"],
+        ]
+        .concat();
+        let run = place.run(&options, &["sh", "-c", "sync data; kill -9 $PPID; sleep 1"]);
+        assert_eq!(run.status.code(), Some(125), "{run:?}");
+        eventually("it is found", || place.status(&[]).status.code() == Some(4));
+        let said = place.status(&[]).stdout;
+        let wanted = "      synconce run --root root --only 'da*' --except 'x*' --commit-all \
+                      --commit-every 1h --commit-timeout 9 --io-uring pass -- sh -c 'sync data;";
+        assert!(said.contains(wanted), "{said}");
+        let private = place.markers().remove(0).with_extension("private");
+        assert!(fs::read_to_string(&private).unwrap().contains("--commit-every"));
+        assert_eq!(fs::metadata(private).unwrap().permissions().mode() & 0o777, 0o600);
+    });
+}
