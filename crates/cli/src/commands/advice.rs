@@ -7,6 +7,7 @@ use crate::text::{is_typable, shell};
 use installer::Installs;
 use packages::CalledByProgram;
 pub use packages::MendStep;
+use std::env;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 use synconce_durable::boot::is_of_kernel;
@@ -272,7 +273,7 @@ fn again_line(record: &RunRecord, private: &Private) -> String {
     }
 }
 
-/// Returns the command line that repeats the run.
+/// Returns the command line that repeats the run, from wherever it is typed.
 fn again(record: &RunRecord, private: &Private) -> Result<String, CalledByProgram> {
     let words = match packages::typed(&private.command) {
         Some(typed) => typed?,
@@ -281,7 +282,14 @@ fn again(record: &RunRecord, private: &Private) -> Result<String, CalledByProgra
             [&run[..], &options(record, private), &["--".to_owned()], &private.command].concat()
         }
     };
-    Ok(shell(&words))
+    let line = shell(&words);
+    let directory = &private.directory;
+    // A record may have no directory: that of the run was removed.
+    if directory.as_os_str().is_empty() || env::current_dir().is_ok_and(|here| here == *directory) {
+        return Ok(line);
+    }
+    let directory = shell(&["cd".to_owned(), directory.to_string_lossy().into_owned()]);
+    Ok(format!("{directory} && {line}"))
 }
 
 /// Returns the options of the run of `record`.

@@ -2,7 +2,9 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use synconce_testkit::harness::{Place, StartedCommand, binary, eventually, isolated, perl};
+use synconce_testkit::harness::{
+    Place, StartedCommand, binary, eventually, finish, isolated, perl,
+};
 
 fn json(place: &Place) -> Vec<serde_json::Value> {
     serde_json::from_str(&place.status(&["--json"]).stdout).unwrap()
@@ -212,5 +214,18 @@ fn the_command_to_repeat_has_the_options_of_the_run() {
         let private = place.markers().remove(0).with_extension("private");
         assert!(fs::read_to_string(&private).unwrap().contains("--commit-every"));
         assert_eq!(fs::metadata(private).unwrap().permissions().mode() & 0o777, 0o600);
+    });
+}
+
+#[test]
+fn the_command_to_repeat_begins_with_the_directory_of_the_run() {
+    isolated(|place| {
+        interrupt(place);
+        let said = place.status(&[]).stdout;
+        assert!(said.contains("\n      synconce run -- perl "), "{said}");
+        let said = finish(place.synconce(&["status"]).current_dir("/")).stdout;
+        let wanted =
+            format!("\n      cd {} && synconce run -- perl ", place.text("").trim_end_matches('/'));
+        assert!(said.contains(&wanted), "{said}");
     });
 }
