@@ -48,7 +48,7 @@ struct Stats<'a> {
     /// Wall time from the start to the end of the commit, in microseconds.
     wall_micros: u64,
     sealed: bool,
-    /// committed, not-asked, nothing-held or interrupted.
+    /// committed, not-asked, nothing-held, interrupted or not-started.
     outcome: &'static str,
     #[serde(flatten)]
     accounts: &'a Accounts,
@@ -67,7 +67,8 @@ struct Stats<'a> {
     saved_micros: Option<[u64; 2]>,
 }
 
-/// Prints the statistics of `finished`: as JSON to `output`, or as a table to standard error.
+/// Prints the statistics of `finished`: as JSON to `output`, or as a table to standard error. Of a
+/// command that was not started there is no table.
 pub fn print(finished: &Finished, clock: &Clock, manner: &Manner, output: Output) {
     let balance = &finished.balance;
     let stats = Stats {
@@ -75,6 +76,7 @@ pub fn print(finished: &Finished, clock: &Clock, manner: &Manner, output: Output
         wall_micros: clock.since.elapsed().as_micros() as u64,
         sealed: manner.sealed,
         outcome: match finished.outcome {
+            _ if !finished.began => "not-started",
             RunOutcome::Committed => "committed",
             RunOutcome::NotAsked => "not-asked",
             RunOutcome::NothingHeld => "nothing-held",
@@ -92,6 +94,9 @@ pub fn print(finished: &Finished, clock: &Clock, manner: &Manner, output: Output
         saved_micros: finished.balance.saved_micros(),
     };
     let print_table = || {
+        if !finished.began {
+            return;
+        }
         // A closed standard error is not a failure of the run.
         let _ = OutputStream::new(rustix::stdio::stderr())
             .write_all(table(&stats, &finished.outcome, manner).as_bytes());

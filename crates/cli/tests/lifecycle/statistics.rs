@@ -257,3 +257,25 @@ fn a_run_in_which_most_syncs_passed_says_so_once_without_stats() {
         fs::remove_file("/dev/shm/synconce-most").unwrap();
     });
 }
+
+#[test]
+fn a_run_that_never_started_has_no_statistics() {
+    isolated(|place| {
+        let started = place.path("started");
+        let words = ["touch", "started"];
+        for options in [
+            &["--stats", "--sealed", "--except", "x"][..],
+            &["-v", "--commit-only", "/dev/shm"],
+            &["-v", "--only", "["],
+        ] {
+            let refused = place.run(options, &words);
+            assert_eq!(refused.status.code(), Some(125), "{options:?}: {refused:?}");
+            let is_said = |line: &str| line.starts_with("synconce: ");
+            assert!(refused.stderr.lines().all(is_said), "{options:?}: {}", refused.stderr);
+        }
+        let refused = place.run(&["--json", "--commit-only", "/proc"], &words);
+        assert_eq!(refused.status.code(), Some(125), "{refused:?}");
+        assert_eq!(json(&refused.stderr)["outcome"], "not-started", "{refused:?}");
+        assert!(!started.exists());
+    });
+}
