@@ -161,9 +161,13 @@ fn balance(stats: &Stats<'_>) -> String {
     let costs: Vec<_> =
         costs.map(|(name, cost, kind)| format!("{name} {}{kind}", micros(cost))).collect();
     let mut text = format!("cost: {}\n", costs.join(", "));
-    if syncs < held {
-        let (syncs, held) = (whole(syncs), whole(held));
+    let opens = opens(&stats.accounts.calls);
+    if syncs + opens < held {
+        let (syncs, held) = (whole(syncs), whole(held - opens));
         text += &format!("{syncs} of {held} held calls would have waited for a disk\n");
+    }
+    if opens > 0 {
+        text += &without_flag(opens);
     }
     if syncs > 0 {
         let saved = stats.saved_micros.zip(stats.sync_micros);
@@ -171,6 +175,19 @@ fn balance(stats: &Stats<'_>) -> String {
         text += &saving(syncs, timed, saved.map(|(saved, [shortest, _])| (saved, shortest)), there);
     }
     text
+}
+
+/// Returns how many opens lost their `O_SYNC` or `O_DSYNC`.
+fn opens(calls: &BTreeMap<String, Tally>) -> u64 {
+    let is_open = |(name, _): &(&String, &Tally)| name.starts_with("open");
+    calls.iter().filter(is_open).map(|(_, tally)| tally.held).sum()
+}
+
+/// Returns the line about `opens` that lost their `O_SYNC`.
+fn without_flag(opens: u64) -> String {
+    let (count, noun) = (whole(opens), if opens == 1 { "open" } else { "opens" });
+    let whose = if opens == 1 { "its" } else { "their" };
+    format!("{count} {noun} without {whose} O_SYNC: the syncs of {whose} writes are not counted\n")
 }
 
 /// Returns a directory on the disk of the held calls: the current one, unless `commit` has no file
@@ -307,6 +324,7 @@ mod tests {
             let line = passed(999_999, "open_by_handle_at", reason);
             assert!(line.trim_end().len() <= 80, "{line}");
         }
+        assert!(without_flag(999_999).trim_end().len() <= 80);
     }
 
     #[test]

@@ -279,3 +279,16 @@ fn a_run_that_never_started_has_no_statistics() {
         assert!(!started.exists());
     });
 }
+
+#[test]
+fn writes_through_an_open_without_its_flag_are_said_not_to_be_counted() {
+    isolated(|place| {
+        let _lock = without_stalls();
+        let dd = ["dd", "if=/dev/zero", "of=data", "oflag=dsync", "bs=512", "count=20"];
+        let ran = place.run(&["--stats"], &dd);
+        assert!(ran.status.success(), "{ran:?}");
+        let line = "1 open without its O_SYNC: the syncs of its writes are not counted";
+        assert_eq!(ran.stderr.lines().last(), Some(line), "{ran:?}");
+        assert!(!ran.stderr.contains(" would have waited for a disk"), "{ran:?}");
+    });
+}
