@@ -91,8 +91,9 @@ impl Recipe {
     /// Selects the apt sources.
     ///
     /// # Errors
-    /// No mirror is named and the host has no source of that suite.
+    /// An architecture is unknown; or no mirror is named, and the host has no source of that suite.
     pub(crate) fn new(options: &BaseOptions) -> Result<Self, Error> {
+        apt::refuse_unknown_architectures(&options.packages)?;
         let sources = match &options.mirror {
             Some(mirror) => vec![AptSource::new(mirror, &options.suite)],
             None => apt::host_sources(Path::new("/etc/apt"), &options.suite)?,
@@ -271,7 +272,7 @@ fn add_packages(
         launcher.run_helper(purpose, &before.into_iter().chain(packages).collect::<Vec<_>>())
     };
     for package in &recipe.options.packages {
-        if let Some((_, architecture)) = package.rsplit_once(':') {
+        if let Some(architecture) = apt::architecture(package) {
             let add = ["chroot", &show(root), "dpkg", "--add-architecture", architecture];
             launcher.run_helper("add an architecture", &add)?;
         }

@@ -3,6 +3,7 @@
 use std::env;
 use std::io::IsTerminal;
 use std::os::fd::AsFd;
+use textwrap::{Options, WordSplitter, WrapAlgorithm, wrap};
 
 /// The blanks between two columns.
 const GAP: usize = 2;
@@ -44,9 +45,31 @@ pub fn render<const N: usize>(
     rows.iter().map(line).collect()
 }
 
+/// Returns `line` broken between words where it is longer than `limit`. The blanks at its begin, and two
+/// more, begin each further line.
+pub fn fit(line: &str, limit: Option<usize>) -> String {
+    let Some(limit) = limit else { return line.to_owned() };
+    let blanks = line.len() - line.trim_start().len();
+    let indent = " ".repeat(blanks + 2);
+    let options = Options::new(limit)
+        .subsequent_indent(&indent)
+        .break_words(false)
+        .word_splitter(WordSplitter::NoHyphenation)
+        .wrap_algorithm(WrapAlgorithm::FirstFit);
+    wrap(line, options).join("\n")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_is_broken_only_where_a_terminal_is_narrower() {
+        let line = "  hold docker: held since today; a-very-long-word-of-the-cost";
+        assert_eq!([fit(line, None), fit(line, Some(80))], [line, line]);
+        let broken = "  hold docker:\n    held since\n    today;\n    a-very-long-word-of-the-cost";
+        assert_eq!(fit(line, Some(15)), broken);
+    }
 
     fn table(limit: Option<usize>) -> String {
         let row = |name: &str, size: &str| [name.to_owned(), size.to_owned(), "x".to_owned()];

@@ -98,37 +98,56 @@ pub struct BuildContext {
     pub sending: Option<Sending>,
 }
 
-/// Looks at all files below `directory`. Measures what sending them to `engine` costs, if it is dockerd.
+/// The directory of a build context, which can be examined.
+#[derive(Debug)]
+pub struct ContextDirectory {
+    root: PathBuf,
+    ignore: Ignore,
+    ignore_file: Option<PathBuf>,
+}
+
+impl ContextDirectory {
+    /// Opens `directory`, and reads its `.dockerignore`.
+    ///
+    /// # Errors
+    /// The directory or `.dockerignore` cannot be read.
+    pub fn open(directory: &Path) -> Result<Self, Error> {
+        let root = fs::canonicalize(directory).map_err(Error::io("examine", directory))?;
+        if !root.is_dir() {
+            return Err(Error::NotDirectory(directory.to_owned()));
+        }
+        let file = root.join(".dockerignore");
+        let (ignore, ignore_file) = match fs::read(&file) {
+            Ok(text) => {
+                let text = String::from_utf8_lossy(&text);
+                if let Some((number, line)) = Ignore::refused(&text) {
+                    let why = format!("line {number}: builders refuse the pattern {line}");
+                    return Err(Error::io("understand", &file)(io::Error::other(why)));
+                }
+                (Ignore::parse(&text), Some(file))
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => (Ignore::default(), None),
+            Err(error) => return Err(Error::io("read", &file)(error)),
+        };
+        // An error of the top directory is one of the context.
+        fs::read_dir(&root).map_err(Error::io("read", &root))?;
+        Ok(Self { root, ignore, ignore_file })
+    }
+}
+
+/// Looks at all files of `context`. Measures what sending them to `engine` costs, if it is dockerd.
 ///
 /// # Errors
-/// The directory or `.dockerignore` cannot be read, or a signal has arrived.
+/// A file cannot be read, or a signal has arrived.
 pub fn examine_context(
-    directory: &Path,
+    context: ContextDirectory,
     engine: Option<&ContainerEngine>,
     observer: &mut dyn Observer,
 ) -> Result<BuildContext, Error> {
-    let absolute = fs::canonicalize(directory).map_err(Error::io("examine", directory))?;
-    if !absolute.is_dir() {
-        return Err(Error::NotDirectory(directory.to_owned()));
-    }
+    let ContextDirectory { root: absolute, ignore, ignore_file } = context;
     observer.begins("the build context");
-    let file = absolute.join(".dockerignore");
-    let (ignore, ignore_file) = match fs::read(&file) {
-        Ok(text) => {
-            let text = String::from_utf8_lossy(&text);
-            if let Some((number, line)) = Ignore::refused(&text) {
-                let why = format!("line {number}: builders refuse the pattern {line}");
-                return Err(Error::io("understand", &file)(io::Error::other(why)));
-            }
-            (Ignore::parse(&text), Some(file))
-        }
-        Err(error) if error.kind() == ErrorKind::NotFound => (Ignore::default(), None),
-        Err(error) => return Err(Error::io("read", &file)(error)),
-    };
     let mut walk = ContextWalk { root: &absolute, ignore, observer, found: ContextSums::default() };
     let top = ContextPath { path: String::new(), matched: Matched::default(), seldom: None };
-    // An error of the top directory is one of the context.
-    fs::read_dir(&absolute).map_err(Error::io("read", &absolute))?;
     let began = Instant::now();
     walk.directory(&top)?;
     let (look, found) = (began.elapsed(), walk.found);

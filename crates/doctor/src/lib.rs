@@ -38,7 +38,9 @@ pub use command::{
     NotCovered, RecordFormat, RecordSums, Savings, Slowest, StepWaits, SyncGroup, TriggerRuns,
     Waits, asks_builder, compare, examine_record, export_record,
 };
-pub use context::{Amount, BuildContext, ContextPart, Sending, SendingCost, examine_context};
+pub use context::{
+    Amount, BuildContext, ContextDirectory, ContextPart, Sending, SendingCost, examine_context,
+};
 pub use device::Device;
 pub use engine::{
     BoltDatabase, BuildCache, ContainerEngine, EmulatedImages, InstalledProgram, SetUp,

@@ -3,7 +3,7 @@
 use crate::boot;
 use crate::kind::Refusal;
 use crate::live::Obstacle;
-use crate::open_files::{FileUser, named};
+use crate::open_files::{FileUser, ended_by, named};
 use crate::reach::Unreached;
 use crate::record::{self, HoldRecord};
 use crate::safe_directory;
@@ -168,7 +168,7 @@ impl HoldFailure {
             )),
             Self::Refused(refusal) => refusal.remedy(),
             Self::Boot(error) => Some(boot::remedy(error)),
-            Self::InUse { .. } => Some("stop the daemon, or kill these processes".to_owned()),
+            Self::InUse { users, .. } => Some(ended_by(users)),
             Self::Act(error) => safe_directory::remedy(error),
             Self::Again(_, error) => error.remedy(),
             Self::Restoring(name) => Some(format!("synconce hold restore {name}")),

@@ -25,6 +25,15 @@ pub struct FileUser {
     pub name: String,
 }
 
+/// Returns what ends `users`, which no unit has started.
+pub(crate) fn ended_by(users: &[FileUser]) -> String {
+    let pids: Vec<_> = users.iter().map(|user| user.pid.to_string()).collect();
+    match &pids[..] {
+        [] => "stop the daemon".to_owned(),
+        pids => format!("stop the daemon; or: kill {}", pids.join(" ")),
+    }
+}
+
 impl FileUser {
     /// Returns the process `pid` with its name; `None` if the process has ended.
     pub fn from_pid(pid: u32) -> Option<Self> {

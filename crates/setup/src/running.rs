@@ -52,7 +52,8 @@ pub fn look(
             let lack = match engine {
                 Engine::Held(daemon) => unheld(daemon.name()).map(Lack::Old),
                 Engine::Docker if process.words("environ").is_none() => {
-                    Some(Lack::Unknown("only root may read its environment".to_owned()))
+                    let check = host.setup(&format!("{} --check", engine.command()));
+                    Some(Lack::Unknown(format!("only root may read its environment; sudo {check}")))
                 }
                 Engine::Docker => docker::lacks(host, &process)?,
                 _ => is_later(host, engine, &process)?.map(Lack::Old),

@@ -155,7 +155,7 @@ fn edited(entry: &JournalEntry, now: &PathState, host: &Host, engine: Engine) ->
             format!("first undo the later set-up: {} --undo", host.setup(other.command()))
         }
         None => format!(
-            "take your edit out and undo again, or lose it by `{} --undo --force`",
+            "take your edit out and undo again; or: {} --undo --force, which saves your file",
             host.setup(engine.command())
         ),
     };

@@ -5,22 +5,31 @@ use crate::store::{DIRECTORIES, NOTE, Note, Store, refuse_in_store};
 use rustix::io::Errno;
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::Path;
+use std::path::{Component, Path};
 use synconce_durable::error::{Context, Error};
 use synconce_durable::replace::{self, Rights};
+
+const ACT: &str = "cannot make a store in";
 
 /// Makes a store at `path`, which must be missing or an empty directory; an existing store
 /// is kept.
 ///
 /// # Errors
-/// `ENOTEMPTY` when the directory holds anything else; `path` is in another store. The error names
-/// the act and the path.
+/// `ENOTEMPTY` when the directory holds anything else; `path` is in another store;
+/// `ENOENT` when a directory before `..` is missing. The error names the act and the path.
 pub fn init(path: &Path) -> Result<Store, Error> {
     let absolute = std::path::absolute(path).on("cannot find", path)?;
     let path = absolute.as_path();
     let is_made = || path.join(NOTE).exists();
     if !is_made() {
-        refuse_in_store("cannot make a store in", path)?;
+        refuse_in_store(ACT, path)?;
+        // The kernel resolves `..` only behind a directory that exists. A directory that is made on the way
+        // could lead into a store.
+        let is_parent =
+            |above: &&Path| above.components().next_back() == Some(Component::ParentDir);
+        if let Some(above) = path.ancestors().find(is_parent) {
+            above.canonicalize().on(ACT, path)?;
+        }
     }
     fs::DirBuilder::new().recursive(true).mode(0o755).create(path).on("cannot create", path)?;
     if !is_made() {
@@ -33,7 +42,7 @@ pub fn init(path: &Path) -> Result<Store, Error> {
         });
         if first.is_some() {
             let errno = Errno::NOTEMPTY;
-            return Err(Error::new("cannot make a store in", path, errno));
+            return Err(Error::new(ACT, path, errno));
         }
         for name in DIRECTORIES {
             // Other users could otherwise reach each file of a tree whose own mode allows

@@ -84,6 +84,55 @@ impl AptSource {
     }
 }
 
+/// The architectures of Debian and of its ports.
+const ARCHITECTURES: [&str; 25] = [
+    "alpha",
+    "amd64",
+    "arc",
+    "arm64",
+    "armel",
+    "armhf",
+    "hppa",
+    "hurd-amd64",
+    "hurd-i386",
+    "i386",
+    "ia64",
+    "loong64",
+    "m68k",
+    "mips",
+    "mips64el",
+    "mipsel",
+    "powerpc",
+    "ppc64",
+    "ppc64el",
+    "riscv64",
+    "s390x",
+    "sh4",
+    "sparc",
+    "sparc64",
+    "x32",
+];
+
+/// Returns the architecture of `package`, if it names one.
+pub(super) fn architecture(package: &str) -> Option<&str> {
+    package.rsplit_once(':').map(|(_, architecture)| architecture)
+}
+
+/// Checks the architectures of `packages`: apt would find the wrong one after minutes.
+///
+/// # Errors
+/// A package of an architecture that does not exist.
+pub(super) fn refuse_unknown_architectures(packages: &[String]) -> Result<(), Error> {
+    for package in packages {
+        if let Some(name) = architecture(package).filter(|name| !ARCHITECTURES.contains(name)) {
+            let reason =
+                format!("there is no architecture {name}; name one of Debian's, such as arm64");
+            return Err(Error::Unsuitable { what: package.clone(), reason });
+        }
+    }
+    Ok(())
+}
+
 /// Returns all stanzas as one file in deb822 format.
 pub(super) fn render(sources: &[AptSource]) -> String {
     let stanzas: Vec<String> = sources.iter().map(AptSource::stanza).collect();

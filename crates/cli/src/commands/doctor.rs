@@ -21,7 +21,9 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use synconce_doctor::{Depth, Error, ExamineOptions, Observer, examine, examine_context};
+use synconce_doctor::{
+    ContextDirectory, Depth, Error, ExamineOptions, Observer, examine, examine_context,
+};
 use synconce_sys::search;
 use synconce_sys::signals::is_ignored;
 use width::fit;
@@ -45,11 +47,14 @@ pub fn doctor(arguments: Doctor) -> Result<ExitCode, CommandError> {
         return command::read(record, outputs, &arguments);
     }
     let failure = |error: Error| outputs.failed(failure(&error, &arguments));
+    // Before the engine is asked: a mistyped directory is not the engine's fault.
+    let context = arguments.context.as_deref().map(ContextDirectory::open).transpose();
+    let context = context.map_err(failure)?;
     // Before signals are only noted: Ctrl-C ends a question that nothing answers.
     let asked = engine::ask(&arguments).map_err(failure)?;
     let mut watch = TerminalObserver::new();
-    if let Some(directory) = &arguments.context {
-        let examined = examine_context(directory, asked.as_ref(), &mut watch);
+    if let Some(context) = context {
+        let examined = examine_context(context, asked.as_ref(), &mut watch);
         watch.bar.finish_and_clear();
         let report = examined.map_err(failure)?;
         outputs.write(&report, || report.text(), |made| report.page(made))?;

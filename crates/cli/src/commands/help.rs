@@ -65,6 +65,21 @@ const OTHER_OPTIONS: [(&str, &str); 14] = [
     ("--as", "--commit"),
 ];
 
+/// What else is typed for an engine, and its name in `setup`. `docker buildx` builds by dockerd unless it has
+/// made a builder, `nerdctl` by buildkitd.
+const OTHER_ENGINES: [(&str, &str); 10] = [
+    ("k8s", "kubernetes"),
+    ("kubectl", "kubernetes"),
+    ("ctr", "containerd"),
+    ("buildx", "docker"),
+    ("docker-buildx", "docker"),
+    ("moby", "docker"),
+    ("buildah", "podman"),
+    ("nerdctl", "buildkit"),
+    ("apt-get", "apt"),
+    ("dpkg", "apt"),
+];
+
 /// Prints the help of the command `words`, such as `tree run`, as its `--help` does.
 pub fn help(words: &[String]) -> ExitCode {
     let mut command = &definition();
@@ -108,6 +123,7 @@ pub fn wrong(mut error: Error) -> ExitCode {
     let texts: Vec<_> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     suggest(&mut error, &texts);
     suggest_option(&mut error, &texts);
+    suggest_engine(&mut error);
     name_missing_hold(&mut error, &texts);
     if error.kind() == ErrorKind::UnknownArgument && is_passed_on(&error) {
         error.remove(ContextKind::Suggested);
@@ -153,7 +169,7 @@ fn run_of(words: &[String]) -> String {
     }
     let arguments: Vec<_> = words[1..].iter().map(String::as_str).collect();
     match Wrapper::of(&words[0], &arguments) {
-        Some(Wrapper { options, inner }) if words[0] == "sudo" && !inner.is_empty() => {
+        Some(Wrapper { options, inner, .. }) if words[0] == "sudo" && !inner.is_empty() => {
             let sudo = shell(&words[..=options.len()]);
             format!("{sudo} {} run -- {}", name_for_sudo(), shell(&words[1 + options.len()..]))
         }
@@ -265,6 +281,17 @@ fn suggest_option(error: &mut Error, words: &[String]) {
         && before.any(|word| word == "run")
     {
         error.insert(ContextKind::SuggestedArg, ContextValue::String((*name).to_owned()));
+    }
+}
+
+/// Suggests the engine for a word that means it.
+fn suggest_engine(error: &mut Error) {
+    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidValue) else { return };
+    let other = OTHER_ENGINES.iter().find(|(other, _)| other == word);
+    if let Some((_, name)) = other
+        && names(error, ContextKind::InvalidArg, |argument| argument == "<ENGINE>")
+    {
+        error.insert(ContextKind::SuggestedValue, ContextValue::String((*name).to_owned()));
     }
 }
 

@@ -20,10 +20,11 @@ use crate::commands::hold::HoldReport;
 use crate::commands::output::{Output, Stream, print};
 use crate::commands::run::not_durable;
 use crate::exit;
-use crate::text::{printable, say, shell};
+use crate::table::width_of;
+use crate::text::{notice, printable, say, shell};
 use serde::Serialize;
 use std::collections::{HashMap, HashSet};
-use std::io::ErrorKind;
+use std::io::{ErrorKind, stdout};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use synconce_durable::record::RunRecord;
@@ -202,7 +203,11 @@ fn show(arguments: &StatusArguments) -> Result<ExitCode, CommandError> {
     if output.is_json() {
         output.write(&found.rows())?;
     } else if !arguments.quiet {
-        print(text_of(&found))?;
+        let text = text_of(&found);
+        if text.is_empty() && *is_whole {
+            notice("no run in flight or interrupted, no hold, no held build step");
+        }
+        print(text)?;
     }
     Ok(code)
 }
@@ -212,9 +217,11 @@ fn text_of(found: &FoundState) -> String {
     let owners: HashSet<_> = runs.iter().map(|run| run.owner).collect();
     let names = owners.into_iter().map(|owner| (owner, name_of(owner))).collect();
     let text: String = runs.iter().map(|run| render(run, &names)).collect();
-    text + &holds::render(holds)
-        + &steps::render(steps, "")
-        + &steps::render(steps_of_root, " of root")
+    // The commands of the runs stay whole, to be copied.
+    let width = width_of(stdout());
+    text + &holds::render(holds, width)
+        + &steps::render(steps, "", width)
+        + &steps::render(steps_of_root, " of root", width)
 }
 
 /// Adds those of `others` that are not in `runs` yet. An interrupted run is kept beside a

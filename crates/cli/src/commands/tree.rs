@@ -55,6 +55,12 @@ fn begin(path: Option<PathBuf>, verb: TreeVerb, output: Output) -> Result<ExitCo
             make::find_source(&path.path()?, arguments)?;
             path.open_or_make()?
         }
+        TreeVerb::List => match path.missing_default()? {
+            Some(missing) => {
+                return show::list_none(&missing, output).map(|()| ExitCode::SUCCESS);
+            }
+            None => path.open()?,
+        },
         // A dry run removes nothing, not even what interrupted commands left.
         TreeVerb::Remove(ref arguments) if arguments.dry_run => {
             let store = path.open_unchanged()?;

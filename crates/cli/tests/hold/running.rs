@@ -1,6 +1,6 @@
 //! `hold run`: a daemon whose files are held while it runs.
 
-use crate::support::{end, failed, to_synconce, with_hold};
+use crate::support::{end, failed, sh, to_synconce, with_hold};
 use rustix::process::Signal;
 use std::os::unix::process::ExitStatusExt;
 use synconce_testkit::harness::{StartedCommand, eventually};
@@ -105,6 +105,9 @@ fn a_kill_of_synconce_leaves_the_hold_in_force_for_the_next_start() {
     });
 }
 
+/// The begin of the hint of a daemon without a unit.
+const HINT: &str = "synconce: hint: stop the daemon; or: ";
+
 #[test]
 fn a_daemon_that_a_killed_run_has_left_gets_no_second_one_beside_it() {
     with_hold("", |place, fixture| {
@@ -115,9 +118,13 @@ fn a_daemon_that_a_killed_run_has_left_gets_no_second_one_beside_it() {
         place.wait_for("up");
         to_synconce(&running, Signal::KILL);
         running.end();
-        failed(fixture.run(&["touch", "ran"]), &["in use by sleep"]);
+        let refused = fixture.run(&["touch", "ran"]);
+        let hint = refused.stderr.lines().last().and_then(|line| line.strip_prefix(HINT));
+        let command = hint.expect("a command").to_owned();
+        failed(refused, &["are held already", "in use by sleep"]);
         assert!(!place.path("ran").exists());
         assert_eq!(fixture.state(), "held");
+        sh(place, &command);
         end(running);
         assert_eq!(fixture.run(&["true"]).status.code(), Some(0));
         assert_eq!(fixture.state(), "off");

@@ -26,10 +26,10 @@ fn a_narrow_terminal_does_not_cut_what_a_crash_costs() {
         let mut terminal = Terminal::shell(place);
         terminal.line(&format!("COLUMNS=70 {status}"));
         let lines = terminal.prompt();
-        let whole = format!("  a crash now: the files are set aside: {cost}");
-        assert!(lines.lines().any(|line| line.trim_end() == whole), "{lines}");
-        let mut table = lines.lines().filter(|line| line.starts_with(['N', 't']));
-        assert!(table.all(|line| line.chars().count() <= 70), "{lines}");
+        let words = lines.split_whitespace().collect::<Vec<_>>().join(" ");
+        let whole = format!("a crash now: the files are set aside: {cost}");
+        assert!(words.contains(&whole), "{lines}");
+        assert!(lines.lines().all(|line| line.chars().count() <= 70), "{lines}");
         terminal.line(&format!("COLUMNS=200 {status}"));
         let lines = terminal.prompt();
         assert!(lines.contains(cost) && !lines.contains("a crash now:"), "{lines}");

@@ -9,6 +9,7 @@ pub fn trials() -> Vec<Trial> {
         trial(every_command_says_the_same_of_a_root_that_does_not_exist, &[]),
         trial(a_wrong_number_is_told_what_it_has_to_be, &[]),
         trial(a_size_of_a_benchmark_out_of_range_is_refused_before_any_work, &[]),
+        trial(a_package_of_an_unknown_architecture_is_refused_before_any_work, &[]),
         trial(a_quoted_command_line_gets_the_one_that_works, &[]),
         trial(an_empty_name_of_a_command_is_quoted, &[]),
         trial(a_relative_directory_in_the_environment_is_refused, &[]),
@@ -89,6 +90,23 @@ fn a_size_of_a_benchmark_out_of_range_is_refused_before_any_work(place: &Place) 
     }
 }
 
+fn a_package_of_an_unknown_architecture_is_refused_before_any_work(place: &Place) {
+    for scenario in ["install", "build", "tree"] {
+        for (package, architecture) in [("hello:nosuch", "nosuch"), ("x:y:x86_64", "x86_64")] {
+            let words = ["bench", scenario, "--dir", ".", "--variants", "none", "--packages"];
+            let mut bench = place.synconce(&words);
+            bench.args([&format!("gcc,{package}"), "--mirror", "http://mirror.invalid"]);
+            let ended = finish(&mut bench);
+            assert_eq!(ended.status.code(), Some(125), "{ended:?}");
+            let why = format!(
+                "synconce: cannot use {package}: there is no architecture {architecture}; name one \
+                 of Debian's, such as arm64\n"
+            );
+            assert_eq!(ended.stderr, why);
+        }
+    }
+}
+
 fn an_empty_name_of_a_command_is_quoted(place: &Place) {
     for words in [&["run", "--", ""][..], &["real", "--", ""], &["run", "--", "sh", "-c", REAL]] {
         let ended = finish(place.synconce(words).env("SYNCONCE", binary()));
@@ -160,8 +178,21 @@ fn a_client_of_a_daemon_gets_the_set_up_that_holds_the_daemon(place: &Place) {
     assert_eq!(build.stderr, wanted);
     let without_commit = finish(&mut place.held(&["--no-commit"], &[docker, "build", "."]));
     assert_eq!(without_commit.stderr, wanted);
-    for (options, word) in [(&["--quiet"][..], "build"), (&[], "run"), (&[], "sync"), (&[], "fail")]
-    {
+    let asks = "docker run --label io.synconce.hold=true IMAGE COMMAND";
+    for word in ["run", "exec"] {
+        let wanted = format!(
+            "synconce: nothing was held: the container does the syncs, and is not part of the run\n\
+             synconce: hint: sudo {} setup docker; then {asks}\n",
+            binary()
+        );
+        let ended = finish(&mut place.held(&[], &[docker, word, "image", "true"]));
+        assert_eq!(ended.stderr, wanted);
+    }
+    let labelled = [docker, "run", "--label", "io.synconce.hold=true", "image", "true"];
+    let ended = finish(&mut place.held(&[], &labelled));
+    let wanted = format!("synconce: hint: sudo {} setup docker\n", binary());
+    assert!(ended.stderr.ends_with(&wanted), "{ended:?}");
+    for (options, word) in [(&["--quiet"][..], "build"), (&[], "sync"), (&[], "fail")] {
         let ended = finish(&mut place.held(options, &[docker, word]));
         assert!(!ended.stderr.contains("dockerd"), "{options:?} {word}: {ended:?}");
     }

@@ -19,7 +19,9 @@ pub fn trials() -> Vec<Trial> {
         trial(an_unknown_option_of_a_run_is_not_taken_for_its_command, &[]),
         trial(a_hold_run_without_its_name_names_what_is_missing, &[]),
         trial(setup_without_an_engine_lists_the_engines, &[]),
+        trial(setup_of_another_name_suggests_the_engine, &[]),
         trial(a_benchmark_without_a_round_is_refused, &[]),
+        trial(on_a_new_machine_lists_say_what_they_would_show, &[]),
         trial(an_option_without_its_id_names_the_command_that_lists_ids, &[]),
         trial(hidden_commands_are_not_in_the_help, &[]),
         trial(help_wraps_at_the_width_of_the_terminal, &[]),
@@ -241,10 +243,60 @@ fn setup_without_an_engine_lists_the_engines(place: &Place) {
     assert!(ended.stderr.contains("podman"), "{ended:?}");
 }
 
+fn setup_of_another_name_suggests_the_engine(place: &Place) {
+    for (word, engine) in [
+        ("k8s", "kubernetes"),
+        ("kubectl", "kubernetes"),
+        ("kubernets", "kubernetes"),
+        ("containerd.service", "containerd"),
+        ("ctr", "containerd"),
+        ("dockerd", "docker"),
+        ("docker.service", "docker"),
+        ("buildx", "docker"),
+        ("docker-buildx", "docker"),
+        ("moby", "docker"),
+        ("buildah", "podman"),
+        ("buildkitd", "buildkit"),
+        ("nerdctl", "buildkit"),
+        ("apt-get", "apt"),
+        ("dpkg", "apt"),
+    ] {
+        let ended = ends(place, &["setup", word, "--check"]);
+        assert_eq!(ended.status.code(), Some(125), "{ended:?}");
+        let tip = format!("tip: a similar value exists: '{engine}'\n");
+        assert!(ended.stderr.contains(&tip), "{word}: {ended:?}");
+    }
+}
+
 fn a_benchmark_without_a_round_is_refused(place: &Place) {
     let ended = ends(place, &["bench", "cost", "--rounds", "0"]);
     assert_eq!(ended.status.code(), Some(125), "{ended:?}");
     assert!(ended.stderr.contains("0 is not in 1.."), "{ended:?}");
+}
+
+fn on_a_new_machine_lists_say_what_they_would_show(place: &Place) {
+    let (store, import) = (place.text("store"), "`synconce tree import NAME SOURCE` makes one");
+    for (words, said) in [
+        (&["status"][..], "no run in flight or interrupted, no hold, no held build step\n".into()),
+        (&["status", "--quiet"], String::new()),
+        (&["status", "--json"], String::new()),
+        (&["tree", "list"], format!("no trees in {store}\nsynconce: hint: {import}\n")),
+        (&["tree", "--quiet", "list"], String::new()),
+        (&["tree", "--json", "list"], String::new()),
+    ] {
+        let ended = finish(place.synconce(words).env("SYNCONCE_TREES", &store));
+        assert!(ended.status.success(), "{words:?}: {ended:?}");
+        let said = if said.is_empty() { said } else { format!("synconce: {said}") };
+        assert_eq!(ended.stderr, said, "{words:?}");
+        let output = if words.contains(&"--json") { "[]\n" } else { "" };
+        assert_eq!(ended.stdout, output, "{words:?}");
+    }
+    assert!(
+        !place.path("store").exists() && !place.path("state").exists(),
+        "looking makes nothing"
+    );
+    let mistyped = ends(place, &["tree", "--store", "none", "list"]);
+    assert_eq!(mistyped.status.code(), Some(125), "{mistyped:?}");
 }
 
 fn an_option_without_its_id_names_the_command_that_lists_ids(place: &Place) {

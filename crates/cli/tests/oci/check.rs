@@ -10,7 +10,7 @@ use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use synconce_testkit::harness::{Cgroups, Need, Place, eventually, finish, trial};
+use synconce_testkit::harness::{Cgroups, Need, Place, binary, eventually, finish, trial};
 use synconce_testkit::process::{Finished, Group};
 
 /// What a check says after containers of its own.
@@ -24,6 +24,7 @@ pub fn trials() -> Vec<Trial> {
         trial(a_signal_ends_a_check_also_while_dockerd_hangs, &plain::DOCKER),
         trial(a_check_knows_the_systems_containerd_and_the_mounts_of_its_hold, &NEEDS),
         trial(a_check_names_daemons_that_the_set_up_does_not_reach, &[]),
+        trial(a_check_by_an_ordinary_user_names_the_command_for_root, &[]),
     ]
 }
 
@@ -208,6 +209,28 @@ fn a_check_names_daemons_that_the_set_up_does_not_reach(place: &Place) {
         eventually(owner, || check().lines().any(is_named));
         drop(daemon);
     }
+}
+
+fn a_check_by_an_ordinary_user_names_the_command_for_root(place: &Place) {
+    system(place);
+    setup(place, &["docker"]);
+    let mut daemon = place.command("sh");
+    daemon.args(["-c", "printf dockerd >/proc/self/comm; sleep 1000; true"]);
+    let daemon = Group::spawn(&mut daemon).unwrap();
+    let mut check = place.command("setpriv");
+    check.args(["--reuid=12345", "--clear-groups", binary(), "setup", "docker", "--check"]);
+    let said = format!(
+        "synconce: dockerd (pid {}): only root may read its environment; sudo synconce setup docker \
+         --check\n",
+        daemon.pid()
+    );
+    let mut ended = None;
+    eventually("the process has the name of the daemon", || {
+        let checked = ended.insert(finish(&mut check));
+        !checked.stderr.contains("dockerd is not running")
+    });
+    let ended = ended.unwrap();
+    assert!(ended.status.code() == Some(1) && ended.stderr.contains(&said), "{ended:?}");
 }
 
 fn a_check_knows_the_systems_containerd_and_the_mounts_of_its_hold(place: &Place) {

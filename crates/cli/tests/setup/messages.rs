@@ -116,7 +116,7 @@ fn every_command_that_is_printed_for_another_system_has_its_root() {
     let edited = place.read("etc/docker/daemon.json").replace("true", "false");
     place.write("etc/docker/daemon.json", &edited);
     let ended = place.setup(&["docker", "--undo"]);
-    let lost = format!("lose it by `{} --undo --force`\n", setup("docker"));
+    let lost = format!("; or: {} --undo --force, which saves your file\n", setup("docker"));
     assert!(ended.code == Some(125) && ended.stderr.ends_with(&lost), "{}", ended.stderr);
 }
 

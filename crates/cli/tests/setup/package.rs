@@ -138,7 +138,7 @@ fn a_set_up_that_cannot_be_undone_keeps_the_package_and_is_named() {
     let ended = run(&place, PRERM, "remove");
     assert_eq!(ended.code, Some(1), "{ended:?}");
     let root = place.root.display();
-    let hint = format!("by `synconce setup containerd --hold --root {root} --undo --force`");
+    let hint = format!("; or: synconce setup containerd --hold --root {root} --undo --force, ");
     assert!(ended.stderr.contains(&hint), "{ended:?}");
     assert_eq!(before, place.snapshot());
 }

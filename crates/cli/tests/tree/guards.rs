@@ -330,6 +330,13 @@ fn no_store_is_made_in_a_store(place: &Place) {
             assert!(refused.stderr.contains(why), "{refused:?}");
         }
     }
+    // The kernel does not find the store behind a missing directory, and `init` makes none on the way.
+    let missing = site.fresh("missing");
+    let to = missing.join("..").join(site.store().file_name().unwrap()).join("x");
+    let refused = site.ends(&["init", to.to_str().unwrap()]);
+    let said = format!("cannot make a store in {}: No such file or directory\n", to.display());
+    assert_eq!(refused.stderr, format!("synconce: {said}"));
+    assert!(!missing.exists() && !site.store().join("x").exists());
     fs::remove_dir(site.store().join("layers/empty")).unwrap();
     assert_eq!(site.well(&["fsck", "--quiet"]).stderr, "");
     // The store itself stays as it is.

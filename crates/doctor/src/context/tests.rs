@@ -19,7 +19,11 @@ fn a_context_is_counted_by_what_is_sent_ignored_and_seldom_needed() {
     std::os::unix::fs::symlink("main.rs", directory.path().join("src/link")).unwrap();
     write(".dockerignore", 0);
     fs::write(directory.path().join(".dockerignore"), ".git\n").unwrap();
-    let found = examine_context(directory.path(), None, &mut SilentObserver(None)).unwrap();
+    let examine = || {
+        let context = ContextDirectory::open(directory.path()).unwrap();
+        examine_context(context, None, &mut SilentObserver(None)).unwrap()
+    };
+    let found = examine();
     assert_eq!(found.ignored, Amount { entries: 3, bytes: 50 });
     // src, main.rs, link, node_modules, a, index.js; lib, node_modules, b; target,
     // CACHEDIR.TAG, debug, a.o; two\nlines; .dockerignore
@@ -36,7 +40,7 @@ fn a_context_is_counted_by_what_is_sent_ignored_and_seldom_needed() {
         write(&format!("src/.tox/{file}"), 0);
     }
     write("lib/.cache/one", 1_000);
-    let more = examine_context(directory.path(), None, &mut SilentObserver(None)).unwrap();
+    let more = examine();
     let lines: Vec<_> = more.could_be_ignored.iter().map(|it| it.path.to_str().unwrap()).collect();
     assert_eq!(lines, ["**/.tox", "target", "**/node_modules", "**/.cache"]);
     assert_eq!(found.largest_files[0].path, Path::new("two\nlines"));

@@ -3,7 +3,7 @@
 //! Only programs that the command starts count, not its other words: `cp -r /etc/apt X` installs
 //! nothing. What a script or an unknown program starts is not looked for: dpkg's files show it.
 
-use crate::commands::wrappers::{Wrapper, file_name, options, parts, script_of};
+use crate::commands::wrappers::{Valued, Wrapper, file_name, options, parts, script_of};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -57,8 +57,10 @@ const DPKG: [&str; 6] =
     ["--configure", "--install", "--purge", "--remove", "--triggers-only", "--unpack"];
 
 /// Options of apt, aptitude and nala that take the next word.
-const VALUED: [&str; 8] =
-    ["-a", "-c", "-o", "-t", "--config-file", "--default-release", "--option", "--target-release"];
+const VALUED: Valued = Valued {
+    letters: "acot",
+    words: &["--config-file", "--default-release", "--option", "--target-release"],
+};
 
 /// Programs that make a new root.
 const BOOTSTRAPPERS: [&str; 6] =
@@ -108,7 +110,7 @@ impl Installs {
             self.in_root |= names_installer(arguments);
         } else if INSTALLERS.contains(&name) {
             let is_elsewhere = arguments.iter().any(|word| names_root(word));
-            let action = arguments.get(options(arguments, &VALUED).len());
+            let action = arguments.get(options(arguments, VALUED).len());
             let is_reading = arguments.iter().any(|word| is_trying(name, word))
                 || match name {
                     "dpkg" => !arguments.iter().any(|word| is_dpkg_action(word)),
@@ -123,13 +125,11 @@ impl Installs {
                 self.add(&words, depth + 1);
             }
         } else if let Some(wrapper) = Wrapper::of(name, arguments).filter(|_| depth < DEEPEST) {
-            let Wrapper { options, inner } = wrapper;
-            let has_root =
-                options.iter().any(|it| it.starts_with("--root") || it.contains("chroot"));
-            if has_root {
-                self.in_root |= names_installer(inner);
+            let names_root = |it: &&str| it.starts_with("--root") || it.contains("chroot");
+            if wrapper.has_flag('R') || wrapper.options.iter().any(names_root) {
+                self.in_root |= names_installer(wrapper.inner);
             } else {
-                self.add(inner, depth + 1);
+                self.add(wrapper.inner, depth + 1);
             }
         }
     }
@@ -249,6 +249,7 @@ mod tests {
             "dpkg|--configure|-a",
             "/usr/lib/synconce/diverted/apt-get|install|hello",
             "sudo|-E|-u|root|A=b|apt|install|x",
+            "sudo|-Eu|root|apt|-yt|stable|install|x",
             "env|-u|HOME|DEBIAN_FRONTEND=noninteractive|nice|-n|5|aptitude|install|x",
             "timeout|-k|5|60|nala|install|x",
             "bash|-euxo|pipefail|-c|cd /; if A=b apt-get check && apt-get install x; then y; fi",
@@ -268,6 +269,8 @@ mod tests {
             "sudo|chroot|/t|sh|-c|apt install x",
             "systemd-nspawn|-D|/t|apt-get|install|x",
             "sudo|--chroot=/t|apt-get|install|x",
+            "sudo|-nR|/t|apt-get|install|x",
+            "unshare|-rR|/t|apt-get|install|x",
             "unshare|--root=/t|apt-get|install|x",
             "dpkg|--root=/t|-i|x.deb",
             "apt-get|-o|Dir=/t|install|x",

@@ -98,11 +98,8 @@ impl HoldReport {
         let is_held =
             matches!(status.state, HoldState::Held | HoldState::Incomplete | HoldState::Failed);
         if is_held && status.paths.iter().any(|path| path.is_dir()) {
-            lines.push(
-                "  a held directory is a file system of its own: tar --one-file-system and \
-                 rsync -x skip it"
-                    .into(),
-            );
+            let skipped = "tar --one-file-system and rsync -x";
+            lines.push(format!("  a held directory is skipped by {skipped}"));
         }
         for writer in &status.synced_at_open {
             lines.push(format!("  not held: files that {writer} opened with O_SYNC or O_DSYNC"));
@@ -210,7 +207,7 @@ fn text(reports: &[HoldReport]) -> String {
     for (line, report) in lines.zip(reports) {
         text.push(line);
         if is_narrow {
-            text.push(format!("  a crash now: {}", printable(&report.cost())));
+            text.push(table::fit(&format!("  a crash now: {}", printable(&report.cost())), width));
         }
         text.extend(report.lines());
     }

@@ -1,6 +1,6 @@
 //! Commands that are clients of a daemon: the daemon makes their syncs, outside of the run.
 
-use super::servers::{DaemonHost, daemon_host, host_of_uri, server_of};
+use super::servers::{DaemonHost, daemon_host, host_of_uri, kind_of_server, server_of};
 use crate::commands::wrappers::{Wrapper, file_name, parts, script_of};
 use std::ffi::OsString;
 use synconce_setup::{Engine, HeldDaemon};
@@ -12,6 +12,17 @@ pub(super) struct DaemonOfClient {
     /// The engine whose set-up holds these syncs; None for a database server.
     pub(super) engine: Option<Engine>,
     pub(super) host: DaemonHost,
+    pub(super) request: HoldRequest,
+}
+
+/// Whether a container has to request a hold, beside the set-up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum HoldRequest {
+    /// It is a build step, or the daemon itself syncs.
+    NotNeeded,
+    Made,
+    /// With the command line of a container that requests one.
+    Missing(&'static str),
 }
 
 /// Returns the value of an environment variable.
@@ -37,10 +48,13 @@ fn of_words(words: &[&str], variables: Variables<'_>) -> Option<DaemonOfClient> 
         let [only] = &parts[..] else { return None };
         return of_words(&only.iter().map(String::as_str).collect::<Vec<_>>(), variables);
     }
-    if let Some(Wrapper { options, inner }) = Wrapper::of(program, words) {
-        // sudo(8) drops the caller's variables, unless it is told to preserve them.
-        let is_preserved = |word: &&str| *word == "-E" || word.starts_with("--preserve-env");
-        let keeps = !matches!(program, "sudo" | "doas") || options.iter().any(is_preserved);
+    if let Some(wrapper) = Wrapper::of(program, words) {
+        let Wrapper { options, inner, .. } = wrapper;
+        // sudo(8) drops the caller's variables, unless -E or --preserve-env is given.
+        let is_preserved = |word: &&str| word.starts_with("--preserve-env");
+        let keeps = !matches!(program, "sudo" | "doas")
+            || wrapper.has_flag('E')
+            || options.iter().any(is_preserved);
         let given = |name: &str| {
             let value = |word: &&str| word.strip_prefix(name)?.strip_prefix('=').map(str::to_owned);
             let value = options.iter().rev().find_map(value);
@@ -53,14 +67,44 @@ fn of_words(words: &[&str], variables: Variables<'_>) -> Option<DaemonOfClient> 
 
 /// Returns the daemon of the client `program` with the arguments `words`.
 fn of_client(program: &str, words: &[&str], variables: Variables<'_>) -> Option<DaemonOfClient> {
-    if matches!(program, "psql" | "mysql" | "mariadb" | "redis-cli" | "mongosh") {
-        let host = server_of(program, words, variables)?;
-        return Some(DaemonOfClient { name: "the server", engine: None, host });
+    if let Some(kind) = kind_of_server(program) {
+        let host = server_of(program, kind, words, variables)?;
+        return Some(DaemonOfClient {
+            name: "the server",
+            engine: None,
+            host,
+            request: HoldRequest::NotNeeded,
+        });
     }
     let (options, words) = split_at_verb(words);
-    let (name, engine) = engine_of(program, words)?;
+    let container = container_of(program, words);
+    let (name, engine, request) = match (container, engine_of(program, words)) {
+        (Some((engine, request)), _) => ("the container", engine, request),
+        (None, found) => found.map(|(name, engine)| (name, engine, HoldRequest::NotNeeded))?,
+    };
     let host = host_of_engine(program, engine, &options, variables)?;
-    Some(DaemonOfClient { name, engine: Some(engine), host })
+    Some(DaemonOfClient { name, engine: Some(engine), host, request })
+}
+
+/// The label, or annotation, by which a container requests a hold.
+const HOLD: &str = "io.synconce.hold";
+
+/// Returns the engine of the container in which `program` starts a command, and whether the container
+/// requests a hold. `words` begins with the verb.
+fn container_of(program: &str, words: &[&str]) -> Option<(Engine, HoldRequest)> {
+    let (verb, rest) = words.split_first()?;
+    let verb = if *verb == "container" { split_at_verb(rest).1.first()? } else { verb };
+    let (engine, request) = match program {
+        "docker" => (Engine::Docker, "docker run --label io.synconce.hold=true IMAGE COMMAND"),
+        // The containers of a podman without a service are descendants of the run.
+        "podman" | "podman-remote" => {
+            (Engine::Podman, "podman --remote run --annotation io.synconce.hold=true IMAGE COMMAND")
+        }
+        _ => return None,
+    };
+    let is_made = words.iter().any(|word| word.contains(HOLD));
+    let request = if is_made { HoldRequest::Made } else { HoldRequest::Missing(request) };
+    matches!(*verb, "run" | "exec").then_some((engine, request))
 }
 
 /// Options that name the address of a daemon.
@@ -121,8 +165,8 @@ fn engine_of(program: &str, words: &[&str]) -> Option<(&'static str, Engine)> {
     let next = split_at_verb(rest).1.first();
     let builds = match (*verb, next) {
         ("build" | "bake", _)
-        | ("buildx" | "compose" | "image", Some(&("build" | "bake" | "up"))) => true,
-        ("up", _) => program == "docker-compose",
+        | ("builder" | "buildx" | "compose" | "image", Some(&("build" | "bake" | "up"))) => true,
+        ("up", _) => matches!(program, "docker-compose" | "podman-compose"),
         _ => false,
     };
     let stores = matches!(*verb, "pull" | "load" | "import" | "push" | "commit" | "rmi");
@@ -132,7 +176,9 @@ fn engine_of(program: &str, words: &[&str]) -> Option<(&'static str, Engine)> {
     let of_images = matches!((*verb, next), ("images" | "image" | "i", Some(&("pull" | "import"))));
     Some(match program {
         "docker" | "docker-buildx" | "docker-compose" if builds => ("dockerd", Engine::Docker),
-        "podman" | "podman-remote" if builds => ("the Podman service", Engine::Podman),
+        "podman" | "podman-remote" | "podman-compose" if builds => {
+            ("the Podman service", Engine::Podman)
+        }
         // nerdctl has images built by BuildKit.
         "buildctl" | "nerdctl" if builds => ("buildkitd", Engine::Buildkit),
         "nerdctl" if stores => ("containerd", Engine::Held(HeldDaemon::Containerd)),
@@ -185,7 +231,8 @@ fn host_of_engine(
             _ => is_podman && is_set(&["CONTAINER_CONNECTION"]),
         };
         let is_remote = options.iter().any(|(option, _)| matches!(*option, "--remote" | "-r"));
-        return (!has_context && (program != "podman" || is_remote)).then_some(DaemonHost::Here);
+        let has_service = !matches!(program, "podman" | "podman-compose") || is_remote;
+        return (!has_context && has_service).then_some(DaemonHost::Here);
     };
     let path = address.strip_prefix("unix://").unwrap_or(&address);
     let path = path.strip_prefix("/var").unwrap_or(path);
@@ -217,62 +264,84 @@ mod tests {
         }
     }
 
+    /// Command lines, with the name of the daemon and its host.
+    type Clients = &'static [(&'static str, Option<(&'static str, &'static str)>)];
+    const CLIENTS: Clients = &[
+        ("docker build -t run .", Some(("dockerd", "-"))),
+        ("docker buildx build .", Some(("dockerd", "-"))),
+        ("docker builder build .", Some(("dockerd", "-"))),
+        ("docker buildx bake", Some(("dockerd", "-"))),
+        ("docker compose build", Some(("dockerd", "-"))),
+        ("docker builder prune", None),
+        ("docker compose up", Some(("dockerd", "-"))),
+        ("docker compose -f x.yml up", Some(("dockerd", "-"))),
+        ("docker-compose -p x up", Some(("dockerd", "-"))),
+        ("docker-compose build", Some(("dockerd", "-"))),
+        ("docker-compose ps", None),
+        ("sudo /usr/bin/docker build .", Some(("dockerd", "-"))),
+        ("docker pull debian", None),
+        ("docker load -i x.tar", None),
+        ("docker --context far build .", None),
+        ("docker -H unix:///var/run/docker.sock build .", Some(("dockerd", "-"))),
+        ("docker -H unix:///run/user/1/docker.sock build .", None),
+        ("docker --host=tcp://[fd00::1]:2375 build .", Some(("dockerd", "fd00::1"))),
+        ("docker --host tcp://localhost:2375 build .", Some(("dockerd", "-"))),
+        ("docker run debian true", Some(("the container", "-"))),
+        ("docker -H tcp://far:1 run debian true", Some(("the container", "far"))),
+        ("docker container exec x true", Some(("the container", "-"))),
+        ("docker exec x true", Some(("the container", "-"))),
+        ("docker start x", None),
+        ("podman run debian true", None),
+        ("podman --remote run debian true", Some(("the container", "-"))),
+        ("podman-compose up", None),
+        ("docker ps", None),
+        ("podman --remote build .", Some(("the Podman service", "-"))),
+        ("podman-remote build .", Some(("the Podman service", "-"))),
+        ("podman --url ssh://me@far/run/podman build .", Some(("the Podman service", "far"))),
+        ("podman --remote --connection far build .", None),
+        ("podman build .", None),
+        ("buildctl --addr tcp://far:1234 build", Some(("buildkitd", "far"))),
+        ("nerdctl build .", Some(("buildkitd", "-"))),
+        ("nerdctl -n k8s.io pull debian", Some(("containerd", "-"))),
+        ("ctr images pull debian", Some(("containerd", "-"))),
+        ("ctr -a /run/k3s/containerd/containerd.sock images pull debian", None),
+        ("ctr images ls", None),
+        ("kubectl -n x apply -f y", Some(("the pod", "the node"))),
+        ("kubectl create -f y", Some(("the pod", "the node"))),
+        ("kubectl create configmap x", None),
+        ("kubectl apply --dry-run=client -f y", None),
+        ("kubectl rollout status x", None),
+        ("kubectl get pods", None),
+        ("kubectl run x --image y", Some(("the pod", "the node"))),
+        ("createdb x", Some(("the server", "-"))),
+        ("pg_restore -h db.example -d x dump", Some(("the server", "db.example"))),
+        ("pg_restore --dbname=x dump", Some(("the server", "-"))),
+        ("pg_restore -l dump", None),
+        ("pgbench -i -s 10 -hdb.example x", Some(("the server", "db.example"))),
+        ("mysqladmin -h db.example create x", Some(("the server", "db.example"))),
+        ("mariadb-import x y", Some(("the server", "-"))),
+        ("pg_dump x", None),
+        ("mysqldump x", None),
+        ("psql -c select", Some(("the server", "-"))),
+        ("psql -h db.example", Some(("the server", "db.example"))),
+        ("sudo -u postgres psql -h db.example", Some(("the server", "db.example"))),
+        ("env PGHOST=db.example psql", Some(("the server", "db.example"))),
+        ("timeout 9 nice -n 5 psql -h db.example", Some(("the server", "db.example"))),
+        ("runuser -u postgres -- psql -h db.example -c select", Some(("the server", "db.example"))),
+        ("sudo env DOCKER_HOST=tcp://far:1 docker build .", Some(("dockerd", "far"))),
+        ("DOCKER_HOST=tcp://far:1 docker build .", Some(("dockerd", "far"))),
+        ("runuser --user=x psql -h far -c select", Some(("the server", "far"))),
+        ("crictl pull debian", Some(("containerd", "-"))),
+        ("crictl --runtime-endpoint unix:///run/crio/crio.sock pull debian", None),
+        ("crictl ps", None),
+        ("make docker", None),
+        ("sudo", None),
+        ("sudo -u psql make", None),
+    ];
+
     #[test]
     fn clients_of_daemons_are_known_and_their_hosts() {
-        for (line, wanted) in [
-            ("docker build -t run .", Some(("dockerd", "-"))),
-            ("docker buildx build .", Some(("dockerd", "-"))),
-            ("docker compose up", Some(("dockerd", "-"))),
-            ("docker compose -f x.yml up", Some(("dockerd", "-"))),
-            ("docker-compose -p x up", Some(("dockerd", "-"))),
-            ("docker-compose build", Some(("dockerd", "-"))),
-            ("docker-compose ps", None),
-            ("sudo /usr/bin/docker build .", Some(("dockerd", "-"))),
-            ("docker pull debian", None),
-            ("docker load -i x.tar", None),
-            ("docker --context far build .", None),
-            ("docker -H unix:///var/run/docker.sock build .", Some(("dockerd", "-"))),
-            ("docker -H unix:///run/user/1/docker.sock build .", None),
-            ("docker --host=tcp://[fd00::1]:2375 build .", Some(("dockerd", "fd00::1"))),
-            ("docker --host tcp://localhost:2375 build .", Some(("dockerd", "-"))),
-            ("docker run debian true", None),
-            ("docker ps", None),
-            ("podman --remote build .", Some(("the Podman service", "-"))),
-            ("podman-remote build .", Some(("the Podman service", "-"))),
-            ("podman --url ssh://me@far/run/podman build .", Some(("the Podman service", "far"))),
-            ("podman --remote --connection far build .", None),
-            ("podman build .", None),
-            ("buildctl --addr tcp://far:1234 build", Some(("buildkitd", "far"))),
-            ("nerdctl build .", Some(("buildkitd", "-"))),
-            ("nerdctl -n k8s.io pull debian", Some(("containerd", "-"))),
-            ("ctr images pull debian", Some(("containerd", "-"))),
-            ("ctr -a /run/k3s/containerd/containerd.sock images pull debian", None),
-            ("ctr images ls", None),
-            ("kubectl -n x apply -f y", Some(("the pod", "the node"))),
-            ("kubectl create -f y", Some(("the pod", "the node"))),
-            ("kubectl create configmap x", None),
-            ("kubectl apply --dry-run=client -f y", None),
-            ("kubectl rollout status x", None),
-            ("kubectl get pods", None),
-            ("psql -c select", Some(("the server", "-"))),
-            ("psql -h db.example", Some(("the server", "db.example"))),
-            ("sudo -u postgres psql -h db.example", Some(("the server", "db.example"))),
-            ("env PGHOST=db.example psql", Some(("the server", "db.example"))),
-            ("timeout 9 nice -n 5 psql -h db.example", Some(("the server", "db.example"))),
-            (
-                "runuser -u postgres -- psql -h db.example -c select",
-                Some(("the server", "db.example")),
-            ),
-            ("sudo env DOCKER_HOST=tcp://far:1 docker build .", Some(("dockerd", "far"))),
-            ("DOCKER_HOST=tcp://far:1 docker build .", Some(("dockerd", "far"))),
-            ("runuser --user=x psql -h far -c select", Some(("the server", "far"))),
-            ("crictl pull debian", Some(("containerd", "-"))),
-            ("crictl --runtime-endpoint unix:///run/crio/crio.sock pull debian", None),
-            ("crictl ps", None),
-            ("make docker", None),
-            ("sudo", None),
-            ("sudo -u psql make", None),
-        ] {
+        for (line, wanted) in CLIENTS {
             let wanted = wanted.map(|(name, host)| (name, host.to_owned()));
             assert_eq!(found(line, &|_| None), wanted, "{line}");
         }
@@ -295,10 +364,14 @@ mod tests {
             ("docker -H tcp://near build .", "DOCKER_HOST", "tcp://far", Some("near")),
             ("sudo docker build .", "DOCKER_HOST", "tcp://far:2375", Some("-")),
             ("sudo -E docker build .", "DOCKER_HOST", "tcp://far:2375", Some("far")),
+            ("sudo -nEu me docker build .", "DOCKER_HOST", "tcp://far:2375", Some("far")),
+            ("sudo -uE docker build .", "DOCKER_HOST", "tcp://far:2375", Some("-")),
             ("docker build .", "DOCKER_CONTEXT", "far", None),
             ("docker --context far build .", "DOCKER_HOST", "tcp://near", None),
             ("docker build .", "BUILDX_BUILDER", "far", None),
             ("podman build .", "CONTAINER_HOST", "ssh://me@far:22/run/x", Some("far")),
+            ("podman-compose up", "CONTAINER_HOST", "ssh://me@far:22/run/x", Some("far")),
+            ("createdb x", "PGHOST", "db.example", Some("db.example")),
             ("podman build .", "CONTAINER_HOST", "unix:///run/podman/podman.sock", Some("-")),
             ("buildctl build", "BUILDKIT_HOST", "docker-container://x", None),
             ("nerdctl build .", "DOCKER_HOST", "tcp://far:2375", Some("-")),

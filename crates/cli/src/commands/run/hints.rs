@@ -1,6 +1,6 @@
 //! Hints after a run that ended without an error of its own, or could not start.
 
-use super::clients::{self, DaemonOfClient, daemon_of};
+use super::clients::{self, DaemonOfClient, HoldRequest, daemon_of};
 use super::list;
 use super::privileges::name_for_sudo;
 use super::servers::DaemonHost;
@@ -128,7 +128,7 @@ pub(super) fn work_of_a_daemon(finished: &Finished, is_sealed: bool, command: &[
     if finished.ending != Ending::Exited(0) || !held_nothing {
         return;
     }
-    let Some(daemon) = daemon_without_set_up(command) else { return };
+    let Some((daemon, is_set_up)) = daemon_that_syncs(command) else { return };
     let on = match &daemon.host {
         DaemonHost::Here => String::new(),
         DaemonHost::Elsewhere(host) => format!(" on {host}"),
@@ -139,12 +139,18 @@ pub(super) fn work_of_a_daemon(finished: &Finished, is_sealed: bool, command: &[
         DaemonHost::Here => name_for_sudo(),
         DaemonHost::Elsewhere(_) => "synconce".to_owned(),
     };
-    let (hint, is_known) = match daemon.engine {
-        Some(Engine::Containerd) => {
+    let (hint, is_known) = match (daemon.engine, daemon.request) {
+        (Some(_), HoldRequest::Missing(request)) if is_set_up => (request.to_owned(), true),
+        (Some(engine), HoldRequest::Missing(request)) => {
+            (format!("sudo {synconce} setup {}; then {request}", engine.command()), false)
+        }
+        (Some(Engine::Containerd), _) => {
             (format!("sudo {synconce} setup containerd; then {synconce} setup kubernetes"), false)
         }
-        Some(engine) => (format!("sudo {synconce} setup {}", engine.command()), false),
-        None => ("start the server in the run; or hold its files: man synconce-hold".into(), true),
+        (Some(engine), _) => (format!("sudo {synconce} setup {}", engine.command()), false),
+        (None, _) => {
+            ("start the server in the run; or hold its files: man synconce-hold".into(), true)
+        }
     };
     let there = match &daemon.host {
         DaemonHost::Here => String::new(),
@@ -154,9 +160,11 @@ pub(super) fn work_of_a_daemon(finished: &Finished, is_sealed: bool, command: &[
     notice(&format!("hint: {there}{hint}"));
 }
 
-/// Returns the engine on this machine whose set-up holds the syncs of `command`.
+/// Returns the engine on this machine whose set-up alone holds the syncs of `command`.
 pub(crate) fn set_up_for(command: &[OsString]) -> Option<Engine> {
-    daemon_of(command, &variable).filter(|daemon| daemon.host == DaemonHost::Here)?.engine
+    let is_enough =
+        |it: &DaemonOfClient| it.host == DaemonHost::Here && it.request == HoldRequest::NotNeeded;
+    daemon_of(command, &variable).filter(is_enough)?.engine
 }
 
 /// Returns the builder on this machine that does the work of `command`, a build.
@@ -174,14 +182,15 @@ pub(crate) fn is_set_up(engine: Engine) -> bool {
     synconce_setup::is_set_up(engine, &standard_paths::system(None))
 }
 
-/// Returns the daemon of `command`, unless its engine is set up on this machine and the daemon may be
-/// that one.
-fn daemon_without_set_up(command: &[OsString]) -> Option<DaemonOfClient> {
+/// Returns the daemon that makes the syncs of `command`, and whether its engine is set up on this machine
+/// and the daemon may be that one. Returns None if the set-up holds these syncs.
+fn daemon_that_syncs(command: &[OsString]) -> Option<(DaemonOfClient, bool)> {
     let daemon = daemon_of(command, &variable)?;
     // A node can be this machine.
     let may_be_here = daemon.host == DaemonHost::Here || daemon.engine == Some(Engine::Containerd);
-    let is_ready = daemon.engine.is_some_and(|engine| may_be_here && is_set_up(engine));
-    (!is_ready).then_some(daemon)
+    let is_set_up = daemon.engine.is_some_and(|engine| may_be_here && is_set_up(engine));
+    let is_enough = is_set_up && !matches!(daemon.request, HoldRequest::Missing(_));
+    (!is_enough).then_some((daemon, is_set_up))
 }
 
 /// Returns the value of an environment variable that is not empty, or what a file has in its place.

@@ -11,10 +11,34 @@ pub(super) enum DaemonHost {
     Elsewhere(String),
 }
 
+/// A kind of database server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ServerKind {
+    Postgres,
+    MySql,
+    Redis,
+    Mongo,
+}
+
+/// Returns the kind of the server that `program` has write. A dump only reads.
+pub(super) fn kind_of_server(program: &str) -> Option<ServerKind> {
+    Some(match program {
+        "psql" | "clusterdb" | "createdb" | "createuser" | "dropdb" | "dropuser" | "pg_restore"
+        | "pgbench" | "reindexdb" | "vacuumdb" => ServerKind::Postgres,
+        "mysql" | "mysql_upgrade" | "mysqladmin" | "mysqlcheck" | "mysqlimport" | "mysqlslap"
+        | "mariadb" | "mariadb-admin" | "mariadb-check" | "mariadb-import" | "mariadb-slap"
+        | "mariadb-upgrade" => ServerKind::MySql,
+        "redis-cli" => ServerKind::Redis,
+        "mongosh" => ServerKind::Mongo,
+        _ => return None,
+    })
+}
+
 /// Returns the host of the database server of `program`. Returns None for a call without a server, and
 /// if a file of the client names the host.
 pub(super) fn server_of(
     program: &str,
+    kind: ServerKind,
     words: &[&str],
     variables: Variables<'_>,
 ) -> Option<DaemonHost> {
@@ -22,11 +46,14 @@ pub(super) fn server_of(
         matches!(word, "--version" | "--help" | "-V" | "-?")
             || ["--login-path", "--defaults-"].iter().any(|start| word.starts_with(start))
     };
-    if words.iter().any(|word| has_no_server(word)) {
+    // Without a database, pg_restore prints a script.
+    let names_database = |word: &&str| word.starts_with("-d") || word.starts_with("--dbname");
+    let is_script = program == "pg_restore" && !words.iter().any(names_database);
+    if is_script || words.iter().any(|word| has_no_server(word)) {
         return None;
     }
-    let is_psql = program == "psql";
-    if is_psql && variables("PGSERVICE").is_some() {
+    let is_postgres = kind == ServerKind::Postgres;
+    if is_postgres && variables("PGSERVICE").is_some() {
         return None;
     }
     let values = other_values(program);
@@ -38,18 +65,18 @@ pub(super) fn server_of(
             continue;
         }
         let is_host = at > 0 && HOSTS.contains(&words[at - 1]);
-        if program == "redis-cli" && !word.starts_with('-') && !is_host {
+        if kind == ServerKind::Redis && !word.starts_with('-') && !is_host {
             // A command of redis: the other words are its data.
             break;
         }
         let place = word.strip_prefix("--dbname=").unwrap_or(word);
-        if let Some(found) = host_option(program, word, words.get(at + 1)) {
+        if let Some(found) = host_option(kind, word, words.get(at + 1)) {
             host = Some(found);
         } else if let Some((scheme, rest)) = place.split_once("://") {
             host = SCHEMES.contains(&scheme).then(|| host_of_database(rest)).or(host);
-        } else if program == "mongosh" && !word.starts_with('-') && word.contains([':', '/']) {
+        } else if kind == ServerKind::Mongo && !word.starts_with('-') && word.contains([':', '/']) {
             host = Some(host_of_uri(word));
-        } else if is_psql && place.split_whitespace().all(|setting| setting.contains('=')) {
+        } else if is_postgres && place.split_whitespace().all(|setting| setting.contains('=')) {
             let value = |key| setting(place.split_whitespace(), key);
             if value("service").is_some() {
                 return None;
@@ -57,10 +84,10 @@ pub(super) fn server_of(
             host = value("host").or_else(|| value("hostaddr")).or(host);
         }
     }
-    let of_variables = || match program {
-        "psql" => variables("PGHOSTADDR").or_else(|| variables("PGHOST")),
-        "mysql" | "mariadb" => variables("MYSQL_HOST"),
-        _ => None,
+    let of_variables = || match kind {
+        ServerKind::Postgres => variables("PGHOSTADDR").or_else(|| variables("PGHOST")),
+        ServerKind::MySql => variables("MYSQL_HOST"),
+        ServerKind::Redis | ServerKind::Mongo => None,
     };
     Some(host.or_else(of_variables).map_or(DaemonHost::Here, daemon_host))
 }
@@ -101,17 +128,17 @@ const SCHEMES: [&str; 7] =
     ["postgresql", "postgres", "mysql", "redis", "rediss", "mongodb", "mongodb+srv"];
 
 /// Returns the host if `word` is the option that names the host. `next` is the word behind it.
-fn host_option(program: &str, word: &str, next: Option<&&str>) -> Option<String> {
+fn host_option(kind: ServerKind, word: &str, next: Option<&&str>) -> Option<String> {
     if let Some(host) = word.strip_prefix("--host=") {
         return Some(host.to_owned());
     }
     // The letters whose value is the rest of the word.
-    let with_value = match program {
+    let with_value = match kind {
         _ if word == "--host" => return next.map(|host| (*host).to_owned()),
-        "psql" => "cdfvLoFPRTpU",
-        "mysql" | "mariadb" => "DePpSu",
-        "redis-cli" => "psaunirtdXD",
-        _ => return None,
+        ServerKind::Postgres => "cdfvLoFPRTpU",
+        ServerKind::MySql => "DePpSu",
+        ServerKind::Redis => "psaunirtdXD",
+        ServerKind::Mongo => return None,
     };
     let letters = word.strip_prefix('-').filter(|letters| !letters.starts_with('-'))?;
     let (flags, host) = letters.split_once('h')?;
@@ -155,7 +182,7 @@ mod tests {
 
     /// Returns the host, `-` for this machine.
     fn host(line: &[&str], variables: Variables<'_>) -> Option<String> {
-        Some(match server_of(line[0], &line[1..], variables)? {
+        Some(match server_of(line[0], kind_of_server(line[0])?, &line[1..], variables)? {
             DaemonHost::Here => "-".to_owned(),
             DaemonHost::Elsewhere(host) => host,
         })

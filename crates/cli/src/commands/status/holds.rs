@@ -2,6 +2,7 @@
 
 use super::Shown;
 use crate::commands::hold::{HoldReport, reports};
+use crate::table::fit;
 use crate::text::{printable, say};
 use synconce_hold::record;
 use synconce_hold::status::HoldState;
@@ -33,15 +34,15 @@ pub(super) fn shown(hold: HoldReport) -> Shown {
     }
 }
 
-/// Returns the lines of the holds.
-pub(super) fn render(holds: &[HoldReport]) -> String {
+/// Returns the lines of the holds, the first one of each broken where it is wider than `width`.
+pub(super) fn render(holds: &[HoldReport], width: Option<usize>) -> String {
     let render = |hold: &HoldReport| {
         let status = &hold.status;
         let since = status.started.as_deref().unwrap_or("an unknown time");
         let state = status.state.word();
         let cost = printable(&hold.cost());
         let first = format!("hold {}: {state} since {since}; a crash now: {cost}", status.name);
-        [first].into_iter().chain(hold.lines()).collect::<Vec<_>>().join("\n") + "\n"
+        [fit(&first, width)].into_iter().chain(hold.lines()).collect::<Vec<_>>().join("\n") + "\n"
     };
     holds.iter().map(render).collect()
 }

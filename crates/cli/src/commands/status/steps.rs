@@ -1,6 +1,7 @@
 //! The held build steps of engines, after the runs.
 
 use super::Shown;
+use crate::table::fit;
 use crate::text::{printable, whole};
 use std::time::{Duration, SystemTime};
 use synconce_oci::held_steps::HeldSteps;
@@ -19,8 +20,9 @@ pub(super) fn shown(steps: HeldSteps) -> Shown {
 /// In seconds since 1970.
 const YEAR_10_000: u64 = 253_402_300_800;
 
-/// Returns a line for each engine; `owner` is added to the engine's name.
-pub(super) fn render(steps: &[HeldSteps], owner: &str) -> String {
+/// Returns a line for each engine, broken where it is wider than `width`; `owner` is added to the
+/// engine's name.
+pub(super) fn render(steps: &[HeldSteps], owner: &str, width: Option<usize>) -> String {
     let render = |steps: &HeldSteps| {
         let noun = if steps.count == 1 { "build step" } else { "build steps" };
         let count = whole(steps.count);
@@ -42,7 +44,7 @@ pub(super) fn render(steps: &[HeldSteps], owner: &str) -> String {
             line +=
                 &format!(", the last {}{}", time.unwrap_or_default(), image.unwrap_or_default());
         }
-        printable(&line) + "\n"
+        fit(&printable(&line), width) + "\n"
     };
     steps.iter().map(render).collect()
 }
@@ -68,7 +70,9 @@ mod tests {
                 HeldSteps { engine, count: 1, volatile: 0, as_mounted: 0, as_mounted_reason, last };
             let line =
                 "docker: 1 build step held since the boot, the last 1970-01-01T00:00:00Z from";
-            assert_eq!(render(&[steps], ""), format!("{line} {shown}\n"));
+            assert_eq!(render(std::slice::from_ref(&steps), "", None), format!("{line} {shown}\n"));
+            let narrow = render(&[steps], "", Some(80));
+            assert_eq!(narrow, format!("{line}\n  {shown}\n"));
         }
     }
 }

@@ -11,6 +11,7 @@ use serde::Serialize;
 use serde_json::json;
 use std::io::{self, IsTerminal};
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::process::ExitCode;
 use synconce_durable::record::time;
 use synconce_fs::{ChangeKind, TreeDifference};
@@ -80,9 +81,7 @@ pub fn list(store: &Store, output: Output) -> Result<(), CommandError> {
     broken.iter().for_each(|error| say(&error.to_string()));
     output.write_or(&shown, || {
         if shown.is_empty() && broken.is_empty() {
-            notice(&format!("no trees in {}", store.path().display()));
-            let import = verb_on(store.path(), &["import", "NAME", "SOURCE"]);
-            notice(&format!("hint: `{import}` makes one"));
+            say_none(store.path());
         } else if !shown.is_empty() {
             print(table(&shown))?;
         }
@@ -93,6 +92,20 @@ pub fn list(store: &Store, output: Output) -> Result<(), CommandError> {
         1 => Err("1 record cannot be read".into()),
         count => Err(format!("{count} records cannot be read").into()),
     }
+}
+
+/// Lists the trees of a store that does not exist yet, at `path`.
+pub fn list_none(path: &Path, output: Output) -> Result<(), CommandError> {
+    output.write_or(&[(); 0], || {
+        say_none(path);
+        Ok(())
+    })
+}
+
+fn say_none(store: &Path) {
+    notice(&format!("no trees in {}", store.display()));
+    let import = verb_on(store, &["import", "NAME", "SOURCE"]);
+    notice(&format!("hint: `{import}` makes one"));
 }
 
 /// Returns the table. A time of day, and then what tells least of a tree, gives way to the width of

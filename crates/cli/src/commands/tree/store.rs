@@ -44,10 +44,16 @@ impl StorePath {
     /// Opens the store; makes the user's default store if it does not exist, or is an empty directory.
     pub fn open_or_make(&self) -> Result<Store, CommandError> {
         let path = self.path()?;
-        if self.given.is_none() && (!path.exists() || is_empty(&path)) {
+        if self.given.is_none() && (is_missing(&path) || is_empty(&path)) {
             synconce_tree::init(&path)?;
         }
         self.open()
+    }
+
+    /// Returns the path of the user's default store if it does not exist.
+    pub fn missing_default(&self) -> Result<Option<PathBuf>, CommandError> {
+        let path = self.path()?;
+        Ok((self.given.is_none() && is_missing(&path)).then_some(path))
     }
 
     fn no_store(&self, error: Error, path: &Path) -> CommandError {
@@ -67,6 +73,10 @@ impl StorePath {
             Some(_) => failure.hint(init(path)),
         }
     }
+}
+
+fn is_missing(path: &Path) -> bool {
+    path.try_exists().is_ok_and(|exists| !exists)
 }
 
 fn is_empty(directory: &Path) -> bool {

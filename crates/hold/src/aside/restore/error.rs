@@ -1,7 +1,7 @@
 //! Why files that are set aside are not put back.
 
 use crate::boot;
-use crate::open_files::{FileUser, named};
+use crate::open_files::{FileUser, ended_by, named};
 use crate::safe_directory;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -98,7 +98,7 @@ impl RestoreError {
             Self::InUse { unit: Some(unit), .. } => {
                 format!("systemctl stop {}", quote(Path::new(unit)))
             }
-            Self::InUse { unit: None, .. } => "stop the daemon, or kill these processes".to_owned(),
+            Self::InUse { unit: None, users, .. } => ended_by(users),
             Self::Mounted { point, .. } => format!("umount {}", quote(point)),
             Self::Boot(error) => boot::remedy(error),
             Self::Failed(error) => return safe_directory::remedy(error),
