@@ -46,6 +46,10 @@ pub struct RunRecord {
 pub struct Private {
     /// The command and its arguments.
     pub command: Vec<String>,
+    /// The options of the run, as they were typed. `None` if the run was not typed, or if an earlier
+    /// version wrote the record.
+    #[serde(default)]
+    pub options: Option<Vec<String>>,
     /// The command's working directory.
     #[serde(serialize_with = "text::path")]
     pub directory: PathBuf,

@@ -163,6 +163,7 @@ impl AnyCommand {
             id: "20260101T000000Z-00000000".to_owned(),
             private: Some(Private {
                 command: self.words.clone(),
+                options: None,
                 directory: path(&self.directory),
                 root: self.root.as_deref().map(&path),
             }),

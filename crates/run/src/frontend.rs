@@ -5,8 +5,11 @@
 //! of the commit.
 
 mod marker_disk;
+mod passing;
 
 use self::marker_disk::{MarkerWait, ends_wait};
+pub(crate) use self::passing::pass;
+use self::passing::{LastSignal, is_stop};
 use crate::launching;
 use crate::lifecycle;
 use crate::options::RunOptions;
@@ -89,6 +92,7 @@ fn set_up(options: &RunOptions, observer: &mut dyn Observer) -> io::Result<Finis
                 may_hold: false,
                 marker: None,
                 early: Vec::new(),
+                last: LastSignal::default(),
                 takeover,
                 ending: Ending::Unknown,
                 waiting: Vec::new(),
@@ -147,6 +151,8 @@ struct Frontend<'a> {
     marker: Option<PathBuf>,
     /// Signals that arrived before the command's pid was known, and when, in ticks since the boot.
     early: Vec<(Received, u64)>,
+    /// The last signal before the command had ended.
+    last: LastSignal,
     takeover: Takeover,
     ending: Ending,
     waiting: Vec<PathBuf>,
@@ -270,6 +276,7 @@ impl Frontend<'_> {
             if received.is_to_this_process() || !was_there {
                 signals::send(pid, received.signal);
             }
+            self.last.note(received);
         }
         // A pipe must close when the command's copies close; this process only prints notices.
         process::give_up_inherited(Some(rustix::stdio::stderr()));
@@ -289,7 +296,10 @@ impl Frontend<'_> {
         while let Some(received) = self.signals.next() {
             match self.command {
                 _ if Some(received.signal) == known => {}
-                Some(pid) => pass(&received, pid),
+                Some(pid) => {
+                    pass(&received, pid);
+                    self.last.note(received);
+                }
                 None if matches!(self.ending, Ending::Unknown) => {
                     self.early.push((received, process_tree::ticks()));
                     if self.gives_up_start() {
@@ -297,6 +307,7 @@ impl Frontend<'_> {
                     }
                 }
                 None if is_stop(received.signal) => signals::stop_by(received.signal),
+                None if self.last.is_same(&received) => {}
                 None if ends_wait(received.signal) => return false,
                 None => {}
             }
@@ -368,31 +379,9 @@ impl Frontend<'_> {
     }
 }
 
-/// Whether `signal` is one by which a terminal stops a job.
-fn is_stop(signal: i32) -> bool {
-    [Signal::TSTP, Signal::TTIN, Signal::TTOU].map(Signal::as_raw).contains(&signal)
-}
-
 /// Returns a descriptor that is readable once the process `pid` has exited. Returns `None`
 /// before Linux 5.3, if an outer filter refuses pidfd_open(2), and if the process was reaped.
 fn end_of(pid: u32) -> Option<OwnedFd> {
     let id = rustix::process::Pid::from_raw(pid.cast_signed())?;
     rustix::process::pidfd_open(id, rustix::process::PidfdFlags::empty()).ok()
-}
-
-/// Passes on a signal that reached this process alone. A signal of the terminal (Ctrl-C,
-/// Ctrl-Z, a hang-up) reached the command as well.
-///
-/// A signal that a process sends to the whole group (`kill(0)`, as timeout(1) does) also
-/// reached the command, but nothing in `siginfo_t` distinguishes it. The command gets such a
-/// signal twice, which is better than never.
-pub(crate) fn pass(received: &Received, command: u32) {
-    if !received.is_to_this_process() || received.by_process && received.sender == command {
-        return;
-    }
-    if received.signal == Signal::CONT.as_raw() {
-        job::pass_continuation(command);
-    } else {
-        signals::send(command, received.signal);
-    }
 }

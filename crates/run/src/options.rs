@@ -13,6 +13,8 @@ use std::time::Duration;
 pub struct RunOptions {
     /// The command and its arguments; never empty.
     pub command: Vec<OsString>,
+    /// The options of the run as a user typed them, which `synconce status` repeats.
+    pub typed: Option<Vec<String>>,
     /// The command's `argv[0]`. By default it is the first word of `command`.
     pub argv0: Option<OsString>,
     /// The command's environment, without the variable that names the run. By default it is the

@@ -7,6 +7,7 @@ use crate::text::{is_typable, shell};
 use installer::Installs;
 use packages::CalledByProgram;
 pub use packages::MendStep;
+use std::env;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 use synconce_durable::boot::is_of_kernel;
@@ -114,7 +115,7 @@ fn throw_away(record: &RunRecord, private: &Private, installs: Installs) -> Vec<
         // apt takes a list that is there for one that it has fetched.
         lines.push("    rm -rf /var/lib/apt/lists/*".to_owned());
     }
-    lines.extend(again(record, private).ok().map(|words| format!("    {}", shell(&words))));
+    lines.extend(again(record, private).ok().map(|line| format!("    {line}")));
     if installs.in_root && !installs.in_new_root {
         lines.push("with `synconce run --root DIR`, --mend could have mended DIR".to_owned());
     }
@@ -265,28 +266,41 @@ pub fn command(option: &str, id: &str, root: Option<&Path>) -> String {
 
 fn again_line(record: &RunRecord, private: &Private) -> String {
     match again(record, private) {
-        Ok(words) => format!("    {}", shell(&words)),
+        Ok(line) => format!("    {line}"),
         Err(CalledByProgram) => {
             "    (repeat what you did in the program that called dpkg)".to_owned()
         }
     }
 }
 
-/// Returns the command line that repeats the run.
-fn again(record: &RunRecord, private: &Private) -> Result<Vec<String>, CalledByProgram> {
-    if let Some(typed) = packages::typed(&private.command) {
-        return typed;
+/// Returns the command line that repeats the run, from wherever it is typed.
+fn again(record: &RunRecord, private: &Private) -> Result<String, CalledByProgram> {
+    let words = match packages::typed(&private.command) {
+        Some(typed) => typed?,
+        None => {
+            let run = ["synconce", "run"].map(str::to_owned);
+            [&run[..], &options(record, private), &["--".to_owned()], &private.command].concat()
+        }
+    };
+    let line = shell(&words);
+    let directory = &private.directory;
+    // A record may have no directory: that of the run was removed.
+    if directory.as_os_str().is_empty() || env::current_dir().is_ok_and(|here| here == *directory) {
+        return Ok(line);
     }
-    let mut words = vec!["synconce".to_owned(), "run".to_owned()];
-    if record.sealed {
-        words.push("--sealed".to_owned());
+    let directory = shell(&["cd".to_owned(), directory.to_string_lossy().into_owned()]);
+    Ok(format!("{directory} && {line}"))
+}
+
+/// Returns the options of the run of `record`.
+fn options(record: &RunRecord, private: &Private) -> Vec<String> {
+    if let Some(typed) = &private.options {
+        return typed.clone();
     }
-    if let Some(root) = &private.root {
-        words.extend(["--root".to_owned(), root.to_string_lossy().into_owned()]);
-    }
-    words.push("--".to_owned());
-    words.extend(private.command.iter().cloned());
-    Ok(words)
+    let sealed = record.sealed.then(|| "--sealed".to_owned());
+    let root = private.root.iter();
+    let root = root.flat_map(|root| ["--root".to_owned(), root.to_string_lossy().into_owned()]);
+    sealed.into_iter().chain(root).collect()
 }
 
 #[cfg(test)]
@@ -304,7 +318,7 @@ mod tests {
             let record = RunRecord::from_public(text.to_string().as_bytes()).unwrap();
             let command = ["sh", "-c", script].map(str::to_owned).to_vec();
             let root = root.map(Into::into);
-            let private = Private { command, root, directory: "/".into() };
+            let private = Private { command, options: None, root, directory: "/".into() };
             let installs = Installs::from_command(&private.command);
             installed(&record, &private, installs, target.map(Path::new))
         };

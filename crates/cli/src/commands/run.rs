@@ -61,7 +61,9 @@ pub fn run(arguments: RunArguments) -> Result<ExitCode, CommandError> {
     let mut screen = Screen { is_never_sealed, ..Screen::typed(own, &arguments.command) };
     warn_of_preloads();
     let command = arguments.command.clone();
-    let finished = synconce_run::run(&options(arguments), &mut screen);
+    let typed = screen.typed.as_ref().map(|typed| typed.options().to_vec());
+    let options = RunOptions { typed, ..options(arguments) };
+    let finished = synconce_run::run(&options, &mut screen);
     if wants_stats {
         manner.sealed |= screen.became_sealed;
         stats::print(&finished, &clock, &manner, output);
@@ -123,6 +125,7 @@ fn dropping_library(text: &str) -> Option<(String, Vec<String>)> {
 pub(super) fn options(arguments: RunArguments) -> RunOptions {
     RunOptions {
         command: arguments.command,
+        typed: None,
         argv0: arguments.argv0,
         environment: None,
         sealed: arguments.sealed,

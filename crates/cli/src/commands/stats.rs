@@ -48,7 +48,7 @@ struct Stats<'a> {
     /// Wall time from the start to the end of the commit, in microseconds.
     wall_micros: u64,
     sealed: bool,
-    /// committed, not-asked, nothing-held or interrupted.
+    /// committed, not-asked, nothing-held, interrupted or not-started.
     outcome: &'static str,
     #[serde(flatten)]
     accounts: &'a Accounts,
@@ -67,7 +67,8 @@ struct Stats<'a> {
     saved_micros: Option<[u64; 2]>,
 }
 
-/// Prints the statistics of `finished`: as JSON to `output`, or as a table to standard error.
+/// Prints the statistics of `finished`: as JSON to `output`, or as a table to standard error. Of a
+/// command that was not started there is no table.
 pub fn print(finished: &Finished, clock: &Clock, manner: &Manner, output: Output) {
     let balance = &finished.balance;
     let stats = Stats {
@@ -75,6 +76,7 @@ pub fn print(finished: &Finished, clock: &Clock, manner: &Manner, output: Output
         wall_micros: clock.since.elapsed().as_micros() as u64,
         sealed: manner.sealed,
         outcome: match finished.outcome {
+            _ if !finished.began => "not-started",
             RunOutcome::Committed => "committed",
             RunOutcome::NotAsked => "not-asked",
             RunOutcome::NothingHeld => "nothing-held",
@@ -92,6 +94,9 @@ pub fn print(finished: &Finished, clock: &Clock, manner: &Manner, output: Output
         saved_micros: finished.balance.saved_micros(),
     };
     let print_table = || {
+        if !finished.began {
+            return;
+        }
         // A closed standard error is not a failure of the run.
         let _ = OutputStream::new(rustix::stdio::stderr())
             .write_all(table(&stats, &finished.outcome, manner).as_bytes());
@@ -156,9 +161,13 @@ fn balance(stats: &Stats<'_>) -> String {
     let costs: Vec<_> =
         costs.map(|(name, cost, kind)| format!("{name} {}{kind}", micros(cost))).collect();
     let mut text = format!("cost: {}\n", costs.join(", "));
-    if syncs < held {
-        let (syncs, held) = (whole(syncs), whole(held));
+    let opens = opens(&stats.accounts.calls);
+    if syncs + opens < held {
+        let (syncs, held) = (whole(syncs), whole(held - opens));
         text += &format!("{syncs} of {held} held calls would have waited for a disk\n");
+    }
+    if opens > 0 {
+        text += &without_flag(opens);
     }
     if syncs > 0 {
         let saved = stats.saved_micros.zip(stats.sync_micros);
@@ -166,6 +175,19 @@ fn balance(stats: &Stats<'_>) -> String {
         text += &saving(syncs, timed, saved.map(|(saved, [shortest, _])| (saved, shortest)), there);
     }
     text
+}
+
+/// Returns how many opens lost their `O_SYNC` or `O_DSYNC`.
+fn opens(calls: &BTreeMap<String, Tally>) -> u64 {
+    let is_open = |(name, _): &(&String, &Tally)| name.starts_with("open");
+    calls.iter().filter(is_open).map(|(_, tally)| tally.held).sum()
+}
+
+/// Returns the line about `opens` that lost their `O_SYNC`.
+fn without_flag(opens: u64) -> String {
+    let (count, noun) = (whole(opens), if opens == 1 { "open" } else { "opens" });
+    let whose = if opens == 1 { "its" } else { "their" };
+    format!("{count} {noun} without {whose} O_SYNC: the syncs of {whose} writes are not counted\n")
 }
 
 /// Returns a directory on the disk of the held calls: the current one, unless `commit` has no file
@@ -302,6 +324,7 @@ mod tests {
             let line = passed(999_999, "open_by_handle_at", reason);
             assert!(line.trim_end().len() <= 80, "{line}");
         }
+        assert!(without_flag(999_999).trim_end().len() <= 80);
     }
 
     #[test]

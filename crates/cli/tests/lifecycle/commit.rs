@@ -3,7 +3,9 @@
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 use synconce_testkit::harness::{
     DiskLock, Place, StartedCommand, Trace, binary, committed, eventually, files, finish, isolated,
     isolated_alone, limit, perl, stall, without_foreign_syncs, without_stalls,
@@ -246,7 +248,7 @@ fn stalled(
     // The flush may come from another process.
     eventually("the commit begins", || {
         place.status(&[]).stdout.contains(" committing ")
-            || run.wait(std::time::Duration::ZERO).unwrap().is_some()
+            || run.wait(Duration::ZERO).unwrap().is_some()
     });
     ["held", "go"].into_iter().for_each(|name| place.remove(name));
     (run, stalled)
@@ -282,12 +284,12 @@ fn ctrl_c_during_a_long_commit_prints_what_is_not_durable_and_the_commit_goes_on
             let (run, _stalled) = stalled(place, &rig, &[], &[]);
             // By then the commit has reported its progress (every 250 ms), and the other file
             // systems are synced.
-            std::thread::sleep(std::time::Duration::from_millis(700));
+            std::thread::sleep(Duration::from_millis(700));
             // Repeated: the signal may arrive before the frontend has seen the end of the
             // command.
             eventually("the wait is given up", || {
                 signal(&run, by);
-                run.wait(std::time::Duration::from_millis(20)).unwrap().is_some()
+                run.wait(Duration::from_millis(20)).unwrap().is_some()
             });
             assert_eq!(run.end().code(), Some(125), "{}", run.text());
             // On a busy machine the other file systems may not be synced, either.
@@ -314,7 +316,7 @@ fn what_was_ignored_and_what_is_for_the_command_does_not_cut_the_wait_short() {
         for by in [Signal::HUP, Signal::USR1, Signal::USR2, Signal::CONT, Signal::HUP] {
             signal(&run, by);
         }
-        let waited = run.wait(std::time::Duration::from_millis(300)).unwrap();
+        let waited = run.wait(Duration::from_millis(300)).unwrap();
         assert_eq!(waited, None, "{}", run.text());
         rig.disk().release_flushes().unwrap();
         assert!(run.end().success(), "{}", run.text());
@@ -334,4 +336,36 @@ fn a_failed_command_is_committed_too() {
         assert!(rig.disk().stats().unwrap().flushes > before);
         rig.down().unwrap();
     });
+}
+
+/// Sends SIGTERM to a run, and again during its commit. Asserts that the run waits for the commit,
+/// unless the machine was too busy to send both within half a second. Returns whether it did.
+fn sends_sigterm_twice(place: &Place) -> bool {
+    let rig = rig();
+    let data = rig.path().join("data");
+    let script = format!("sync_file('{}'); say_to('held', 1); sleep 60;", data.display());
+    let run = StartedCommand::new(&mut place.held(&[], &perl(&script)));
+    place.wait_for("held");
+    let _stalled = stall(&rig);
+    // As by timeout(1), which signals the process and then its group.
+    signal(&run, Signal::TERM);
+    let first = Instant::now();
+    eventually("the commit begins", || place.status(&[]).stdout.contains(" committing "));
+    signal(&run, Signal::TERM);
+    let is_in_time = first.elapsed() < Duration::from_millis(500);
+    let waited = run.wait(Duration::from_millis(300)).unwrap();
+    rig.disk().release_flushes().unwrap();
+    let ended = run.end();
+    if is_in_time {
+        assert_eq!((waited, ended.signal()), (None, Some(libc::SIGTERM)), "{}", run.text());
+    }
+    eventually("it is durable", || place.status(&[]).status.success());
+    place.remove("held");
+    rig.down().unwrap();
+    is_in_time
+}
+
+#[test]
+fn a_sigterm_that_arrives_twice_does_not_cut_the_wait_short() {
+    isolated(|place| eventually("both signals are sent in time", || sends_sigterm_twice(place)));
 }

@@ -119,12 +119,12 @@ fn a_run_that_cannot_follow_rules_does_not_start() {
     isolated(|place| {
         for options in [["--only", "."], ["--except", "."]] {
             let sealed = [&["--sealed"], &options[..]].concat();
-            refused(place, &sealed, "cannot use --only and --except: a sealed run cannot");
+            refused(place, &sealed, "cannot use --only or --except: a sealed run cannot");
             let inner = [&[binary(), "run"], &options[..], &["--", "touch", "started"]].concat();
             for outer in [&[][..], &["--sealed"]] {
                 let ran = place.run(outer, &inner);
                 assert_eq!(ran.status.code(), Some(125), "{ran:?}");
-                let text = "synconce: cannot use --only and --except: the run around this one";
+                let text = "synconce: cannot use --only or --except: the run around this one";
                 assert!(ran.stderr.contains(text), "{ran:?}");
                 assert!(ran.stderr.contains("synconce: hint: "), "{ran:?}");
                 assert!(!place.path("started").exists());

@@ -257,3 +257,38 @@ fn a_run_in_which_most_syncs_passed_says_so_once_without_stats() {
         fs::remove_file("/dev/shm/synconce-most").unwrap();
     });
 }
+
+#[test]
+fn a_run_that_never_started_has_no_statistics() {
+    isolated(|place| {
+        let started = place.path("started");
+        let words = ["touch", "started"];
+        for options in [
+            &["--stats", "--sealed", "--except", "x"][..],
+            &["-v", "--commit-only", "/dev/shm"],
+            &["-v", "--only", "["],
+        ] {
+            let refused = place.run(options, &words);
+            assert_eq!(refused.status.code(), Some(125), "{options:?}: {refused:?}");
+            let is_said = |line: &str| line.starts_with("synconce: ");
+            assert!(refused.stderr.lines().all(is_said), "{options:?}: {}", refused.stderr);
+        }
+        let refused = place.run(&["--json", "--commit-only", "/proc"], &words);
+        assert_eq!(refused.status.code(), Some(125), "{refused:?}");
+        assert_eq!(json(&refused.stderr)["outcome"], "not-started", "{refused:?}");
+        assert!(!started.exists());
+    });
+}
+
+#[test]
+fn writes_through_an_open_without_its_flag_are_said_not_to_be_counted() {
+    isolated(|place| {
+        let _lock = without_stalls();
+        let dd = ["dd", "if=/dev/zero", "of=data", "oflag=dsync", "bs=512", "count=20"];
+        let ran = place.run(&["--stats"], &dd);
+        assert!(ran.status.success(), "{ran:?}");
+        let line = "1 open without its O_SYNC: the syncs of its writes are not counted";
+        assert_eq!(ran.stderr.lines().last(), Some(line), "{ran:?}");
+        assert!(!ran.stderr.contains(" would have waited for a disk"), "{ran:?}");
+    });
+}

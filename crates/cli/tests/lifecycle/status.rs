@@ -2,7 +2,9 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use synconce_testkit::harness::{Place, StartedCommand, binary, eventually, isolated, perl};
+use synconce_testkit::harness::{
+    Place, StartedCommand, binary, eventually, finish, isolated, perl,
+};
 
 fn json(place: &Place) -> Vec<serde_json::Value> {
     serde_json::from_str(&place.status(&["--json"]).stdout).unwrap()
@@ -188,5 +190,42 @@ fn runs_of_two_pid_namespaces_that_share_a_runtime_directory_are_told_apart() {
         place.write("stop", "");
         assert!(runs.iter().all(|run| run.end().success()));
         assert!(place.run_files().is_empty());
+    });
+}
+
+#[test]
+fn the_command_to_repeat_has_the_options_of_the_run() {
+    isolated(|place| {
+        place.write("data", "x");
+        fs::create_dir(place.path("root")).unwrap();
+        let options = [
+            &["--root", "root", "--only", "da*", "--except", "x*"][..],
+            &["--commit-all", "--commit-every", "1h", "--commit-timeout", "9"],
+            &["--io-uring", "pass"],
+        ]
+        .concat();
+        let run = place.run(&options, &["sh", "-c", "sync data; kill -9 $PPID; sleep 1"]);
+        assert_eq!(run.status.code(), Some(125), "{run:?}");
+        eventually("it is found", || place.status(&[]).status.code() == Some(4));
+        let said = place.status(&[]).stdout;
+        let wanted = "      synconce run --root root --only 'da*' --except 'x*' --commit-all \
+                      --commit-every 1h --commit-timeout 9 --io-uring pass -- sh -c 'sync data;";
+        assert!(said.contains(wanted), "{said}");
+        let private = place.markers().remove(0).with_extension("private");
+        assert!(fs::read_to_string(&private).unwrap().contains("--commit-every"));
+        assert_eq!(fs::metadata(private).unwrap().permissions().mode() & 0o777, 0o600);
+    });
+}
+
+#[test]
+fn the_command_to_repeat_begins_with_the_directory_of_the_run() {
+    isolated(|place| {
+        interrupt(place);
+        let said = place.status(&[]).stdout;
+        assert!(said.contains("\n      synconce run -- perl "), "{said}");
+        let said = finish(place.synconce(&["status"]).current_dir("/")).stdout;
+        let wanted =
+            format!("\n      cd {} && synconce run -- perl ", place.text("").trim_end_matches('/'));
+        assert!(said.contains(&wanted), "{said}");
     });
 }

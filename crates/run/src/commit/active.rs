@@ -245,6 +245,7 @@ pub(crate) fn record(options: &RunOptions, pins: &Pins) -> RunRecord {
         id: new_id(),
         private: Some(Private {
             command: words.collect(),
+            options: options.typed.clone(),
             directory: env::current_dir().unwrap_or_default(),
             root: options.root.clone(),
         }),

@@ -234,7 +234,7 @@ impl fmt::Display for RunError {
             Self::Over => f.write_str("cannot commit: the command of the run has ended"),
             Self::Clear(act) => write!(f, "everything is durable, but {act}"),
             Self::Rule(error) => error.fmt(f),
-            Self::Rules(why) => write!(f, "cannot use --only and --except: {why}"),
+            Self::Rules(why) => write!(f, "cannot use --only or --except: {why}"),
             Self::ForeignListener => f.write_str(
                 "cannot time the calls of the command: another program supervises the system \
                  calls here",

@@ -55,10 +55,15 @@ impl Typed {
         Self { run, command: command.iter().map(text).collect() }
     }
 
+    /// Returns the options of the run, without `--`.
+    pub fn options(&self) -> &[String] {
+        let (_, options) = self.run.split_at(self.run.len().min(2));
+        options.strip_suffix(&["--".to_owned()]).unwrap_or(options)
+    }
+
     /// Returns the command line of the same run, sealed.
     pub fn sealed(&self) -> String {
-        let at = self.run.len().min(2);
-        let (run, options) = self.run.split_at(at);
+        let (run, options) = self.run.split_at(self.run.len().min(2));
         shell(&[run, &["--sealed".to_owned()], options, &self.command].concat())
     }
 

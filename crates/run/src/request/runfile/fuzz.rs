@@ -26,7 +26,12 @@ fn a_run_file_is_read_as_it_was_written() {
         let record = RunRecord {
             version: VERSION,
             id: "run".to_owned(),
-            private: Some(Private { command, directory: PathBuf::from("/"), root: None }),
+            private: Some(Private {
+                command,
+                options: None,
+                directory: PathBuf::from("/"),
+                root: None,
+            }),
             started: String::new(),
             boot: String::new(),
             user: 0,

@@ -1,0 +1,52 @@
+//! Signals that are passed on to the command.
+
+use crate::process::job;
+use rustix::process::Signal;
+use std::time::{Duration, Instant};
+use synconce_sys::signals::{self, Received};
+
+/// The time in which a program sends the same signal again although it was sent to end the command.
+const TWICE: Duration = Duration::from_secs(1);
+
+/// The last signal that was read before the command had ended, and when.
+#[derive(Debug, Default)]
+pub(super) struct LastSignal(Option<(Received, Instant)>);
+
+impl LastSignal {
+    pub(super) fn note(&mut self, received: Received) {
+        self.0 = Some((received, Instant::now()));
+    }
+
+    /// Whether a signal that has just been read is the noted one, sent twice: timeout(1) signals the
+    /// process, and then its group. Such a signal does not mean that the user stops waiting.
+    pub(super) fn is_same(&self, received: &Received) -> bool {
+        let is_of = |last: &Received| {
+            (last.signal, last.sender) == (received.signal, received.sender)
+                && last.by_process
+                && received.by_process
+        };
+        self.0.as_ref().is_some_and(|(last, read)| is_of(last) && read.elapsed() < TWICE)
+    }
+}
+
+/// Whether `signal` is one by which a terminal stops a job.
+pub(super) fn is_stop(signal: i32) -> bool {
+    [Signal::TSTP, Signal::TTIN, Signal::TTOU].map(Signal::as_raw).contains(&signal)
+}
+
+/// Passes on a signal that reached this process alone. A signal of the terminal (Ctrl-C,
+/// Ctrl-Z, a hang-up) reached the command as well.
+///
+/// A signal that a process sends to the whole group (`kill(0)`, as timeout(1) does) also
+/// reached the command, but nothing in `siginfo_t` distinguishes it. The command gets such a
+/// signal twice, which is better than never.
+pub(crate) fn pass(received: &Received, command: u32) {
+    if !received.is_to_this_process() || received.by_process && received.sender == command {
+        return;
+    }
+    if received.signal == Signal::CONT.as_raw() {
+        job::pass_continuation(command);
+    } else {
+        signals::send(command, received.signal);
+    }
+}
