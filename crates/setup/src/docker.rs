@@ -40,6 +40,11 @@ pub(crate) fn plan(host: &Host) -> Result<Plan, Error> {
     }
 }
 
+/// Whether dockerd of this system calls `synconce-oci` for builds alone.
+pub(crate) fn is_builds_only() -> bool {
+    Path::new(builds::DIRECTORY).join("runc").is_symlink()
+}
+
 /// Plans the changes that make dockerd call `synconce-oci` for builds alone.
 ///
 /// # Errors

@@ -73,6 +73,11 @@ pub fn is_set_up(engine: Engine, state: &Path) -> bool {
     state.join("setup").join(engine.name()).is_dir()
 }
 
+/// Whether `engine` is set up on this system for builds alone, so that it holds no other container.
+pub fn is_builds_only(engine: Engine) -> bool {
+    engine == Engine::Docker && docker::is_builds_only()
+}
+
 /// Returns the command that undoes the hold of the daemon of `engine`, if that hold is set up on `host`.
 ///
 /// # Errors

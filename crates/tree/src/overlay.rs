@@ -171,8 +171,9 @@ fn is_writable(root: BorrowedFd<'_>, work: BorrowedFd<'_>) -> io::Result<()> {
 }
 
 /// Mounts the directories `lowers`, topmost first, read-only. `xattrs` must be where the attributes
-/// were when the layers were written. A single directory is bind-mounted, without the mounts below it, because overlay needs at least two; before Linux
-/// 5.12 the bind mount becomes read-only only when it is attached.
+/// were when the layers were written. A single directory is bind-mounted, without the mounts below it,
+/// because overlay needs at least two; before Linux 5.12 the bind mount becomes read-only only when it is
+/// attached.
 ///
 /// # Errors
 /// As for [`writable`]; `EINVAL` without any layer.

@@ -115,7 +115,9 @@ const ARCHITECTURES: [&str; 25] = [
 
 /// Returns the architecture of `package`, if it names one.
 pub(super) fn architecture(package: &str) -> Option<&str> {
-    package.rsplit_once(':').map(|(_, architecture)| architecture)
+    // A version behind `=` may have a colon, too.
+    let name = package.split('=').next()?;
+    name.rsplit_once(':').map(|(_, architecture)| architecture)
 }
 
 /// Checks the architectures of `packages`: apt would find the wrong one after minutes.

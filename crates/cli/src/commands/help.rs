@@ -65,7 +65,7 @@ const OTHER_OPTIONS: [(&str, &str); 14] = [
     ("--as", "--commit"),
 ];
 
-/// What else is typed for an engine, and its name in `setup`. `docker buildx` builds by dockerd unless it has
+/// Other words for an engine, such as those of its clients, and the engine's name in `setup`. `docker buildx` builds by dockerd unless it has
 /// made a builder, `nerdctl` by buildkitd.
 const OTHER_ENGINES: [(&str, &str); 10] = [
     ("k8s", "kubernetes"),

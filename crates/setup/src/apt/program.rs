@@ -241,9 +241,9 @@ impl DivertedProgram {
         let directory = real.parent().unwrap_or(&real);
         let remedy = format!(
             "put that file back from a package of dpkg: mkdir -p {} && dpkg-deb --fsys-tarfile \
-             dpkg_VERSION.deb | tar -xO ./usr/bin/dpkg >{} && chmod 755 {}; Debian's packages are at \
-             https://deb.debian.org/debian/pool/main/d/dpkg/; the other programs that were there \
-             come back by the same way, before synconce setup apt",
+             dpkg_VERSION.deb | tar -xO ./usr/bin/dpkg >{} && chmod 755 {}; a mirror of Debian has \
+             that package in pool/main/d/dpkg/; the other programs that were there come back by the \
+             same way, before synconce setup apt",
             quote(directory),
             quote(&real),
             quote(&real)

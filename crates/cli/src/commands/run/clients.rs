@@ -20,6 +20,7 @@ pub(super) struct DaemonOfClient {
 pub(super) enum HoldRequest {
     /// It is a build step, or the daemon itself syncs.
     NotNeeded,
+    /// It requests one, or may have done so when it was made (`docker exec`).
     Made,
     /// With the command line of a container that requests one.
     Missing(&'static str),
@@ -87,7 +88,7 @@ fn of_client(program: &str, words: &[&str], variables: Variables<'_>) -> Option<
 }
 
 /// The label, or annotation, by which a container requests a hold.
-const HOLD: &str = "io.synconce.hold";
+const HOLD: &str = "io.synconce.hold=true";
 
 /// Returns the engine of the container in which `program` starts a command, and whether the container
 /// requests a hold. `words` begins with the verb.
@@ -102,7 +103,7 @@ fn container_of(program: &str, words: &[&str]) -> Option<(Engine, HoldRequest)> 
         }
         _ => return None,
     };
-    let is_made = words.iter().any(|word| word.contains(HOLD));
+    let is_made = *verb == "exec" || words.iter().any(|word| word.contains(HOLD));
     let request = if is_made { HoldRequest::Made } else { HoldRequest::Missing(request) };
     matches!(*verb, "run" | "exec").then_some((engine, request))
 }
@@ -316,7 +317,9 @@ mod tests {
         ("createdb x", Some(("the server", "-"))),
         ("pg_restore -h db.example -d x dump", Some(("the server", "db.example"))),
         ("pg_restore --dbname=x dump", Some(("the server", "-"))),
+        ("pg_restore -Cvd postgres dump", Some(("the server", "-"))),
         ("pg_restore -l dump", None),
+        ("pg_restore -fdump.sql dump", None),
         ("pgbench -i -s 10 -hdb.example x", Some(("the server", "db.example"))),
         ("mysqladmin -h db.example create x", Some(("the server", "db.example"))),
         ("mariadb-import x y", Some(("the server", "-"))),

@@ -184,13 +184,16 @@ pub(crate) fn is_set_up(engine: Engine) -> bool {
     synconce_setup::is_set_up(engine, &standard_paths::system(None))
 }
 
-/// Returns the daemon that makes the syncs of `command`, and whether its engine is set up on this machine
-/// and the daemon may be that one. Returns None if the set-up holds these syncs.
+/// Returns the daemon that makes the syncs of `command`, and whether its engine is set up on this machine,
+/// not for builds alone if it is a container, and the daemon may be that one. Returns None if the set-up holds these syncs.
 fn daemon_that_syncs(command: &[OsString]) -> Option<(DaemonOfClient, bool)> {
     let daemon = daemon_of(command, &variable)?;
     // A node can be this machine.
     let may_be_here = daemon.host == DaemonHost::Here || daemon.engine == Some(Engine::Containerd);
-    let is_set_up = daemon.engine.is_some_and(|engine| may_be_here && is_set_up(engine));
+    let is_container = daemon.request != HoldRequest::NotNeeded;
+    let reaches =
+        |engine| is_set_up(engine) && !(is_container && synconce_setup::is_builds_only(engine));
+    let is_set_up = daemon.engine.is_some_and(|engine| may_be_here && reaches(engine));
     let is_enough = is_set_up && !matches!(daemon.request, HoldRequest::Missing(_));
     (!is_enough).then_some((daemon, is_set_up))
 }

@@ -47,7 +47,13 @@ pub(super) fn server_of(
             || ["--login-path", "--defaults-"].iter().any(|start| word.starts_with(start))
     };
     // Without a database, pg_restore prints a script.
-    let names_database = |word: &&str| word.starts_with("-d") || word.starts_with("--dbname");
+    let names_database = |word: &&str| match word.strip_prefix('-') {
+        // Behind the letters of options without a value, as in -Cd.
+        Some(letters) if !letters.starts_with('-') => {
+            letters.trim_start_matches(|letter| "acCeOsvwWx1".contains(letter)).starts_with('d')
+        }
+        _ => word.starts_with("--dbname"),
+    };
     let is_script = program == "pg_restore" && !words.iter().any(names_database);
     if is_script || words.iter().any(|word| has_no_server(word)) {
         return None;
