@@ -59,7 +59,8 @@ fn no_field_of_a_report_shows_a_name() {
         \"wait\":8000000,\"would\":\"hold\"}\n\
         {\"call\":\"msync\",\"at\":1,\"program\":\"cc\",\"file\":\"/a/b\",\"would\":\"pass\"}\n";
     let command = examine_record(record.as_bytes(), &[]).unwrap();
-    let status = json!([{"id": "a", "run": {"command": ["a"], "directory": "a"}, "advice": ["a"]}]);
+    let status = json!([{"id": "a", "advice": ["a"],
+        "run": {"command": ["a"], "options": ["a"], "directory": "a"}}]);
     let report = json!({"place": place, "findings": findings, "command": command,
         "status": status, "set_ups": [{"lines": ["a"]}]});
     for secret in SECRETS {
