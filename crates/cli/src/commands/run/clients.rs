@@ -20,8 +20,9 @@ pub(super) struct DaemonOfClient {
 pub(super) enum HoldRequest {
     /// It is a build step, or the daemon itself syncs.
     NotNeeded,
-    /// It requests one, or may have done so when it was made (`docker exec`).
     Made,
+    /// It may have requested one when it was made (`docker exec`).
+    Unknown(&'static str),
     /// With the command line of a container that requests one.
     Missing(&'static str),
 }
@@ -103,9 +104,14 @@ fn container_of(program: &str, words: &[&str]) -> Option<(Engine, HoldRequest)> 
         }
         _ => return None,
     };
-    let is_made = *verb == "exec" || words.iter().any(|word| word.contains(HOLD));
-    let request = if is_made { HoldRequest::Made } else { HoldRequest::Missing(request) };
-    matches!(*verb, "run" | "exec").then_some((engine, request))
+    let is_made = words.iter().any(|word| word.contains(HOLD));
+    let request = match *verb {
+        "run" if is_made => HoldRequest::Made,
+        "run" => HoldRequest::Missing(request),
+        "exec" => HoldRequest::Unknown(request),
+        _ => return None,
+    };
+    Some((engine, request))
 }
 
 /// Options that name the address of a daemon.

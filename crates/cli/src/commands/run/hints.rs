@@ -143,7 +143,7 @@ pub(super) fn work_of_a_daemon(finished: &Finished, is_sealed: bool, command: &[
     };
     let (hint, is_known) = match (daemon.engine, daemon.request) {
         (Some(_), HoldRequest::Missing(request)) if is_set_up => (request.to_owned(), true),
-        (Some(engine), HoldRequest::Missing(request)) => {
+        (Some(engine), HoldRequest::Missing(request) | HoldRequest::Unknown(request)) => {
             (format!("sudo {synconce} setup {}; then {request}", engine.command()), false)
         }
         (Some(Engine::Containerd), _) => {
