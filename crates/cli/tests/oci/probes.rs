@@ -9,8 +9,10 @@ use crate::set_up::{
     system,
 };
 use libtest_mimic::Trial;
+use rustix::mount::{UnmountFlags, mount_bind, unmount};
 use rustix::process::Signal;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::time::Duration;
@@ -35,6 +37,7 @@ pub fn trials() -> Vec<Trial> {
         trial(of_debians_containerd_find_a_pod_that_is_not_held_and_leave_nothing, &CONTAINERD),
         trial(of_containerd_2_find_a_pod_that_is_not_held_and_leave_nothing, &CONTAINERD_2),
         trial(of_buildkitd_on_containerd_are_held_and_leave_nothing, &BUILDKIT_ON_CONTAINERD),
+        trial(an_interrupt_does_not_end_their_removal, &plain::BUILDKIT),
         trial(without_a_client_are_none, &plain::BUILDKIT),
     ]
 }
@@ -149,6 +152,33 @@ fn of_buildkitd_find_a_step_that_is_not_held_and_leave_nothing(place: &Place) {
     assert_says(place, "buildkit", 1, real);
     end(&daemon);
     drop(daemon);
+}
+
+fn an_interrupt_does_not_end_their_removal(place: &Place) {
+    system(place);
+    let _groups = GroupsOfEngines::read();
+    setup(place, &["buildkit"]);
+    let daemon = start_buildkitd(place, &[], &[]);
+    // A client whose removal takes a second.
+    let (usual, real, removes) =
+        (engine("buildctl").unwrap(), place.path("buildctl"), place.path("removes"));
+    fs::copy(&usual, &real).unwrap();
+    let (real, at) = (real.display(), removes.display());
+    let script =
+        format!("#!/bin/sh\ncase $* in *prune*) touch {at}; sleep 1;; esac\nexec {real} \"$@\"\n");
+    let script = place.write("slow", &script);
+    fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).unwrap();
+    mount_bind(&script, &usual).unwrap();
+    let check = Group::spawn(&mut place.synconce(&["setup", "buildkit", "--check"])).unwrap();
+    eventually("the removal begins", || removes.exists());
+    // As from a terminal: to all processes of the group.
+    check.signal(Signal::INT).unwrap();
+    check.wait(Duration::from_secs(50)).unwrap().expect("the check goes on");
+    unmount(&usual, UnmountFlags::DETACH).unwrap();
+    let said = check.stderr().unwrap();
+    assert!(said.contains(PROBED_STEP) && !said.contains("remove it"), "{said}");
+    assert_eq!(records(place), 0);
+    end(&daemon);
 }
 
 fn of_debians_containerd_find_a_pod_that_is_not_held_and_leave_nothing(place: &Place) {
