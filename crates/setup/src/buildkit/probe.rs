@@ -6,7 +6,7 @@
 
 use super::CONFIGURATION;
 use crate::host::Host;
-use crate::probe::{GRACE, PAUSE, Probed, Removed, SETTLE, Tried, client, program, unique};
+use crate::probe::{Probed, Removed, Tried, after_grace, client, program, unique, until_gone};
 use crate::running::process::DaemonProcess;
 use crate::toml::TomlFile;
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -15,7 +15,6 @@ use std::fs::File;
 use std::io::{self, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::time::Instant;
 
 const SOCKET: &str = "unix:///run/buildkit/buildkitd.sock";
 
@@ -86,31 +85,25 @@ impl BuildkitProbe<'_> {
         client::is_held(&ended, "buildctl build")
     }
 
-    /// Removes the records of the build cache. A build that was cut ends within [`SETTLE`].
+    /// Removes the records of the build cache.
     fn remove(&self, is_cut: bool) -> Result<(), String> {
-        let begin = Instant::now();
         let filter = format!("--filter=description~={}", self.name);
-        let is_cancelled = || begin.elapsed() > GRACE && (self.is_cancelled)();
+        let is_cancelled = after_grace(self.is_cancelled);
         let run = |words: &[&str]| -> Result<Output, String> {
             client::run(&mut self.command(&[words, &[&filter]].concat()), &is_cancelled)
         };
-        let is_empty = || -> Result<bool, String> {
+        let left = until_gone(is_cut, || {
             client::succeed(run(&["prune", "--all"])?, "buildctl prune")?;
             let listed = client::succeed(run(&["du", "--verbose"])?, "buildctl du")?;
-            Ok(!listed.lines().any(|line| line.starts_with("ID:")))
-        };
-        let left = loop {
-            match is_empty() {
-                Ok(true) if !is_cut || begin.elapsed() >= SETTLE => return Ok(()),
-                Ok(false) if begin.elapsed() >= SETTLE => {
-                    break "a record of the build cache is in use".to_owned();
-                }
-                Ok(_) => std::thread::sleep(PAUSE),
-                Err(why) => break why,
-            }
+            Ok(listed.lines().filter(|line| line.starts_with("ID:")).map(str::to_owned).collect())
+        });
+        let why = match left {
+            Ok(left) if left.is_empty() => return Ok(()),
+            Ok(_) => "a record of the build cache is in use".to_owned(),
+            Err(why) => why,
         };
         let (buildctl, address) = (self.buildctl.display(), &self.address);
-        Err(format!("{left}; remove it: {buildctl} --addr {address} prune --all {filter}"))
+        Err(format!("{why}; remove it: {buildctl} --addr {address} prune --all {filter}"))
     }
 }
 

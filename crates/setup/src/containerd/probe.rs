@@ -6,14 +6,13 @@
 use super::FLAGS_OF_ADDRESS;
 use crate::host::Host;
 use crate::probe::{
-    GRACE, PAUSE, PROGRAM, Probed, Removed, SETTLE, Tried, client, directory, unique,
+    PROGRAM, Probed, Removed, Tried, after_grace, client, directory, unique, until_gone,
 };
 use crate::running::process::DaemonProcess;
 use crate::toml::TomlFile;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Instant;
 use synconce_durable::error::Context;
 
 const SOCKET: &str = "/run/containerd/containerd.sock";
@@ -35,10 +34,7 @@ pub(crate) fn probe(
     let name = format!("{NAMESPACE}-{}", unique());
     let (root, runtime) = (Path::new(directory::PARENT).join(&name), host.runtime().to_owned());
     let probe = CtrProbe { ctr, socket: socket(host, process)?, name, root, runtime, is_cancelled };
-    let probed = probe.run();
-    let removed = [probe.remove(probed.is_err()), directory::remove(&probe.root)];
-    let left = removed.into_iter().filter_map(Result::err).collect();
-    Ok(Tried { probed, removed: Removed { left, notes: Vec::new() } })
+    Ok(probe.tried())
 }
 
 /// Returns the socket of `process`: of its command line, or else of its configuration file.
@@ -69,6 +65,13 @@ impl CtrProbe<'_> {
         command
     }
 
+    fn tried(&self) -> Tried {
+        let probed = self.run();
+        let removed = [self.remove(probed.is_err()), directory::remove(&self.root)];
+        let left = removed.into_iter().filter_map(Result::err).collect();
+        Tried { probed, removed: Removed { left, notes: Vec::new() } }
+    }
+
     fn run(&self) -> Result<Probed, String> {
         let make = || {
             fs::create_dir(&self.root)?;
@@ -93,40 +96,65 @@ impl CtrProbe<'_> {
         client::is_held(&ended, "ctr run")
     }
 
-    /// Removes the containers and their namespace. A container whose start was cut appears within
-    /// [`SETTLE`].
+    /// Removes the containers and their namespace.
     fn remove(&self, is_cut: bool) -> Result<(), String> {
-        let begin = Instant::now();
-        let is_cancelled = || begin.elapsed() > GRACE && (self.is_cancelled)();
+        let is_cancelled = after_grace(self.is_cancelled);
         let run = |words: &[&str]| client::run(&mut self.command(words), &is_cancelled);
-        let left = || -> Result<Option<String>, String> {
-            let listed =
-                client::succeed(run(&["containers", "ls", "--quiet"])?, "ctr containers ls")?;
-            let mut ids = listed.lines().filter(|id| id.starts_with(&self.name));
-            let Some(id) = ids.next() else { return Ok(None) };
-            // The task may have ended, and be removed already.
-            run(&["tasks", "rm", "--force", id])?;
-            run(&["containers", "rm", id])?;
-            Ok(Some(id.to_owned()))
+        let list = || -> Result<Vec<String>, String> {
+            let listed = run(&["containers", "ls", "--quiet"])?;
+            let listed = client::succeed(listed, "ctr containers ls")?;
+            let own = listed.lines().filter(|id| id.starts_with(&self.name));
+            Ok(own.map(str::to_owned).collect())
         };
-        let client = format!("{} --address {}", self.ctr.display(), self.socket);
+        let left = until_gone(is_cut, || {
+            let ids = list()?;
+            for id in &ids {
+                // The task may have ended, and be removed already.
+                run(&["tasks", "rm", "--force", id])?;
+                run(&["containers", "rm", id])?;
+            }
+            if ids.is_empty() { Ok(ids) } else { list() }
+        });
+        let client =
+            format!("{} --address {} --namespace {NAMESPACE}", self.ctr.display(), self.socket);
         let remedy = |id: &str| {
-            let client = format!("{client} --namespace {NAMESPACE}");
             format!("remove it: {client} tasks rm --force {id}; {client} containers rm {id}")
         };
-        loop {
-            match left() {
-                Ok(None) if !is_cut || begin.elapsed() >= SETTLE => break,
-                Ok(Some(id)) if begin.elapsed() >= SETTLE => {
-                    return Err(format!("the container {id} is left; {}", remedy(&id)));
-                }
-                Ok(_) => std::thread::sleep(PAUSE),
-                Err(why) => {
-                    return Err(format!("{why}; {}", remedy(&format!("{}-held", self.name))));
-                }
-            }
+        match left {
+            Ok(ids) => match ids.first() {
+                Some(id) => Err(format!("the container {id} is left; {}", remedy(id))),
+                // Another check may have containers in it.
+                None => run(&["namespaces", "rm", NAMESPACE]).map(drop),
+            },
+            Err(why) => Err(format!("{why}; {}", remedy(&format!("{}-held", self.name)))),
         }
-        // Another check may have containers in it.
-        run(&["namespaces", "rm", NAMESPACE]).map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probe::client::tests::fake;
+
+    /// Returns what the probe of containerd returns whose ctr is the shell `script`.
+    fn tried(script: &str, is_cancelled: &dyn Fn() -> bool) -> Tried {
+        let directory = tempfile::tempdir().unwrap();
+        let ctr = fake(
+            directory.path(),
+            &script.replace("DIRECTORY", directory.path().to_str().unwrap()),
+        );
+        let name = "synconce-check-00c0ffee".to_owned();
+        let (socket, root, runtime) =
+            ("socket".into(), directory.path().join(&name), "runc".into());
+        CtrProbe { ctr, socket, name, root, runtime, is_cancelled }.tried()
+    }
+
+    #[test]
+    fn a_container_that_is_removed_late_is_not_left() {
+        // The first list takes longer than SETTLE.
+        let script = "case $* in
+            *'containers ls'*) [ -e DIRECTORY/late ] || { >DIRECTORY/late; sleep 3.1; echo synconce-check-00c0ffee-held; };;
+        esac";
+        assert_eq!(tried(script, &|| false).removed, Removed::default());
     }
 }

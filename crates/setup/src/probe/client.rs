@@ -54,7 +54,7 @@ pub(crate) fn succeed(ended: Output, what: &str) -> Result<String, String> {
     Err(failed(&ended, what))
 }
 
-/// Returns whether the container was held whose program's exit code the client passes on.
+/// Returns whether a container was held. The client passes the exit code of the container's program on.
 ///
 /// # Errors
 /// The container did not run.
@@ -78,8 +78,23 @@ fn failed(ended: &Output, what: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// Makes a client that is the shell `script`. A shell writes it: while this process has a file open to
+    /// write, another test can start a child that has it open, too (ETXTBSY).
+    pub(crate) fn fake(directory: &Path, script: &str) -> PathBuf {
+        let path = directory.join("client");
+        let mut shell = Command::new("sh");
+        shell.args([
+            "-c",
+            "printf '#!/bin/sh\n%s\n' \"$1\" >\"$2\"; chmod 755 \"$2\"",
+            "sh",
+            script,
+        ]);
+        assert!(shell.arg(&path).status().unwrap().success());
+        path
+    }
 
     #[test]
     fn a_signal_ends_the_wait_for_a_client() {
