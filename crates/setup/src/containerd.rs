@@ -84,7 +84,7 @@ pub(crate) fn plan(host: &Host) -> Result<Plan, Error> {
 pub(crate) const FLAGS: [&str; 3] = ["--config", "-config", "-c"];
 
 /// The flags of containerd that name its socket.
-const FLAGS_OF_ADDRESS: [&str; 2] = ["--address", "-a"];
+const FLAGS_OF_ADDRESS: [&str; 3] = ["--address", "-address", "-a"];
 
 /// Returns the configuration file of the containerd that `service` starts.
 pub(crate) fn main(host: &Host, service: &Service) -> Result<PathBuf, Error> {
