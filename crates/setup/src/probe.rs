@@ -32,6 +32,8 @@ pub struct Probed {
 pub struct Tried {
     /// What they have shown, or why not all of them ran, for the user.
     pub probed: Result<Probed, String>,
+    /// A command that shows whether the engine works.
+    pub by_hand: String,
     /// What their removal has shown.
     pub removed: Removed,
 }

@@ -81,7 +81,13 @@ impl BuildkitProbe<'_> {
             let real = if is_held { Vec::new() } else { vec!["buildkitd"] };
             Probed { real, is_ordinary_held: None }
         });
-        Tried { probed, removed: Removed { left: fault.into_iter().collect(), notes: Vec::new() } }
+        let by_hand = format!(
+            "{} --addr {} build --no-cache --frontend dockerfile.v0 --local context=. --local dockerfile=.",
+            self.buildctl.display(),
+            self.address
+        );
+        let removed = Removed { left: fault.into_iter().collect(), notes: Vec::new() };
+        Tried { probed, by_hand, removed }
     }
 
     /// Returns whether the step of the build was held, and what its removal lacks.
@@ -186,8 +192,9 @@ mod tests {
         };
         let begin = Instant::now();
         let script = "echo 'connection refused' >&2; exit 1";
-        let Tried { probed, removed } = tried(script, &|| false);
+        let Tried { probed, by_hand, removed } = tried(script, &|| false);
         assert_eq!(probed.unwrap_err(), "buildctl build fails: connection refused");
+        assert!(by_hand.contains("/client --addr address build "), "{by_hand}");
         assert_eq!(removed, Removed::default());
         assert!(begin.elapsed() < SETTLE);
         // A build that was cut may go on.

@@ -1,4 +1,4 @@
-//! Probe containers in the running containerd, by ctr: one that asks for a hold, and an ordinary one.
+//! Probe containers in the running containerd, by ctr: one that requests a hold, and an ordinary one.
 //!
 //! Their root is a directory, so that no image is imported. The runtime is called as the CRI plugin calls it;
 //! the plugin itself is not asked, because ctr cannot ask it.
@@ -20,7 +20,7 @@ use synconce_durable::error::Context;
 const SOCKET: &str = "/run/containerd/containerd.sock";
 /// The namespace of the containers. containerd keeps an empty directory for each namespace that it had.
 const NAMESPACE: &str = "synconce-check";
-/// The annotation by which a container asks for a hold.
+/// The annotation by which a container requests a hold.
 const HOLD: &str = "io.synconce.hold=true";
 
 /// Runs the containers in the containerd `process`, and removes them.
@@ -81,7 +81,8 @@ impl CtrProbe<'_> {
             Err(why) => (Err(why), Vec::new()),
         };
         left.extend(directory::remove(&self.root).err());
-        Tried { probed, removed: Removed { left, notes: Vec::new() } }
+        let by_hand = format!("{} --address {} plugins ls", self.ctr.display(), self.socket);
+        Tried { probed, by_hand, removed: Removed { left, notes: Vec::new() } }
     }
 
     /// Makes the root of the containers.
@@ -99,7 +100,7 @@ impl CtrProbe<'_> {
     /// Returns whether a container with `options` was held.
     fn is_held(&self, kind: &str, options: &[&str]) -> Result<bool, String> {
         let id = format!("{}-{kind}", self.name);
-        // The usual group is in a group of the namespace, which is never removed.
+        // containerd never removes the usual parent, a group with the namespace's name.
         let group = format!("/{id}");
         let own = ["run", "--rm", "--rootfs", "--cgroup", &group, "--runc-binary", &self.runtime];
         let root = self.root.to_string_lossy();
@@ -215,8 +216,9 @@ mod tests {
     #[test]
     fn a_container_that_was_not_made_is_not_named() {
         let begin = Instant::now();
-        let Tried { probed, removed } = tried("echo 'connection refused' >&2; exit 1");
+        let Tried { probed, by_hand, removed } = tried("echo 'connection refused' >&2; exit 1");
         assert_eq!(probed.unwrap_err(), "ctr run fails: connection refused");
+        assert!(by_hand.ends_with("/client --address socket plugins ls"), "{by_hand}");
         assert_eq!(removed, Removed::default());
         assert!(begin.elapsed() < SETTLE);
     }

@@ -8,7 +8,7 @@ use synconce_oci::probe::{Container, is_held};
 use synconce_setup::error::Error;
 use synconce_setup::host::Host;
 use synconce_setup::plan::Plan;
-use synconce_setup::probe::{Probed, Tried, probe};
+use synconce_setup::probe::{Probed, Removed, Tried, probe};
 use synconce_setup::running::{self, DaemonFinding};
 use synconce_setup::{Engine, apply, diff, new_databases};
 
@@ -162,39 +162,33 @@ fn containers(
         report.notes.push(why);
         None
     });
-    let (probed, removed) = tried.map(|tried| (tried.probed, tried.removed)).unzip();
+    let (probed, removed) = match tried {
+        Some(Tried { probed, by_hand, removed }) => {
+            (probed.map(Some).map_err(|why| (why, by_hand)), removed)
+        }
+        None => (Ok(None), Removed::default()),
+    };
     match probed {
-        Some(Ok(probed)) => shown(report, engine, host, other, probed),
+        Ok(Some(probed)) => shown(report, engine, host, other, probed),
         failed => {
             report.notes.push(match other {
                 None => format!("{what} is held, an ordinary container is not"),
                 Some(why) => format!("{what} is held, and so is an ordinary container: {why}"),
             });
-            if let Some(Err(why)) = failed {
+            if let Err((why, by_hand)) = failed {
                 let what = match engine {
                     Engine::Containerd => "container",
                     _ => "step",
                 };
                 report.faults.push(match cancelled_by() {
                     Some(_) => format!("cannot run a probe {what}: {why}"),
-                    None => format!("cannot run a probe {what}: {why}; try: {}", by_hand(engine)),
+                    None => format!("cannot run a probe {what}: {why}; try: {by_hand}"),
                 });
             }
         }
     }
-    let removed = removed.unwrap_or_default();
     report.faults.extend(removed.left);
     report.notes.extend(removed.notes);
-}
-
-/// Returns a command that shows whether `engine` works.
-fn by_hand(engine: Engine) -> &'static str {
-    match engine {
-        Engine::Docker => "docker build --no-cache .",
-        Engine::Podman => "podman build --no-cache .",
-        Engine::Buildkit => "buildctl debug workers",
-        Engine::Containerd | Engine::Held(_) => "ctr plugins ls",
-    }
 }
 
 const EDIT: &str = "edit /etc/synconce/oci.toml";
