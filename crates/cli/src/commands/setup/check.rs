@@ -204,6 +204,9 @@ fn shown(
     let again = match engine {
         // Podman reads its files anew each time.
         Engine::Podman => EDIT.to_owned(),
+        // ctr names the runtime itself: a rule holds the container back, in this file or in another one
+        // that a variable of the daemon names.
+        Engine::Containerd => format!("{EDIT}, or {}", engine.restart(host)),
         _ => engine.restart(host),
     };
     let Probed { real, is_ordinary_held } = shown;
