@@ -21,7 +21,7 @@ pub const PROBED: &str = "synconce: a probe step was held, a probe container was
 pub const PROBED_STEP: &str = "synconce: a probe step was held\n";
 /// What it says after containers by ctr.
 pub const PROBED_POD: &str =
-    "synconce: a probe container that asks for it was held, a probe container was not\n";
+    "synconce: a probe container that requests a hold was held, a probe container was not\n";
 const NEEDS: [Need; 2] = [CONTAINERD[0], CONTAINERD[1]];
 
 pub fn trials() -> Vec<Trial> {

@@ -215,7 +215,7 @@ fn pods(place: &Place) {
     drop(daemon);
     let rules = rules(place);
     let daemon = start_containerd(place, &[("SYNCONCE_OCI_FILE", &rules)]);
-    let real = "synconce: a probe container that asks for it was not held; \
+    let real = "synconce: a probe container that requests a hold was not held; \
                 edit /etc/synconce/oci.toml, or restart containerd\n";
     assert_says(place, "containerd", 1, real);
     assert_nothing();

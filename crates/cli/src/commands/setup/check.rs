@@ -143,7 +143,7 @@ fn containers(
     let (container, what) = match engine {
         Engine::Docker | Engine::Buildkit => (Container::BuildKitStep, "a build step"),
         Engine::Podman => (Container::BuildahStep, "a build step"),
-        Engine::Containerd => (Container::Annotated, "a container that asks for it"),
+        Engine::Containerd => (Container::Annotated, "a container that requests a hold"),
         Engine::Held(_) => return,
     };
     let other = match (is_held(root, container), is_held(root, Container::Ordinary)) {
@@ -214,13 +214,13 @@ fn shown(
     for builder in real {
         report.faults.push(match engine {
             Engine::Containerd => {
-                format!("a probe container that asks for it was not held; {again}")
+                format!("a probe container that requests a hold was not held; {again}")
             }
             _ => format!("a probe step of {builder} was not held; {again}"),
         });
     }
     let probed = match engine {
-        Engine::Containerd => "a probe container that asks for it",
+        Engine::Containerd => "a probe container that requests a hold",
         _ => "a probe step",
     };
     match (is_ordinary_held, other) {
