@@ -383,16 +383,9 @@ impl GroupsOfEngines {
 impl Drop for GroupsOfEngines {
     fn drop(&mut self) {
         for group in Self::all().iter().filter(|group| !self.before.contains(group)) {
-            let is_gone = || {
-                // conmon ends after its container.
-                let _ = fs::remove_dir(group.join("conmon"));
-                fs::remove_dir(group).is_ok() || !group.exists()
-            };
-            if std::thread::panicking() {
-                is_gone();
-            } else {
-                eventually("the group of an engine is empty", is_gone);
-            }
+            // A test beside this one may have processes in the group, and removes it then.
+            let _ = fs::remove_dir(group.join("conmon"));
+            let _ = fs::remove_dir(group);
         }
     }
 }
