@@ -40,7 +40,8 @@ const FOURTH: Format = Format { version: 4, ..THIRD };
 
 /// What the set-up reaches, and what holds the steps of builds.
 const REACHES: &str = "a pod requests a hold by the RuntimeClass that `synconce setup kubernetes` \
-                       prints; `nerdctl build` is done by buildkitd: `synconce setup buildkit` holds its steps";
+                       prints; `nerdctl build` is done by buildkitd: `synconce setup buildkit` holds \
+                       its steps";
 
 /// Plans the changes that give containerd the runtime `synconce`.
 pub(crate) fn plan(host: &Host) -> Result<Plan, Error> {
