@@ -15,7 +15,7 @@ pub enum Container {
     BuildKitStep,
     /// A build step of Buildah or of `podman build`.
     BuildahStep,
-    /// A container whose annotation asks for a hold.
+    /// A container whose annotation requests a hold.
     Annotated,
     /// A container that nothing asks to hold.
     Ordinary,

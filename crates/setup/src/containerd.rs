@@ -39,8 +39,9 @@ const THIRD: Format = Format { version: 3, plugin: "io.containerd.cri.v1.runtime
 const FOURTH: Format = Format { version: 4, ..THIRD };
 
 /// What the set-up reaches, and what holds the steps of builds.
-const REACHES: &str = "a pod asks for a hold by the RuntimeClass that `synconce setup kubernetes` prints; \
-                       `nerdctl build` is done by buildkitd: `synconce setup buildkit` holds its steps";
+const REACHES: &str = "a pod requests a hold by the RuntimeClass that `synconce setup kubernetes` \
+                       prints; `nerdctl build` is done by buildkitd: `synconce setup buildkit` holds \
+                       its steps";
 
 /// Plans the changes that give containerd the runtime `synconce`.
 pub(crate) fn plan(host: &Host) -> Result<Plan, Error> {
@@ -84,7 +85,7 @@ pub(crate) fn plan(host: &Host) -> Result<Plan, Error> {
 pub(crate) const FLAGS: [&str; 3] = ["--config", "-config", "-c"];
 
 /// The flags of containerd that name its socket.
-const FLAGS_OF_ADDRESS: [&str; 2] = ["--address", "-a"];
+const FLAGS_OF_ADDRESS: [&str; 3] = ["--address", "-address", "-a"];
 
 /// Returns the configuration file of the containerd that `service` starts.
 pub(crate) fn main(host: &Host, service: &Service) -> Result<PathBuf, Error> {

@@ -10,7 +10,7 @@ pub(crate) mod directory;
 use crate::engine::Engine;
 use crate::host::Host;
 use crate::{buildkit, containerd, docker, podman, running};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tar::{Builder, Header};
 
 /// The path of the program in the image.
@@ -32,6 +32,8 @@ pub struct Probed {
 pub struct Tried {
     /// What they have shown, or why not all of them ran, for the user.
     pub probed: Result<Probed, String>,
+    /// A command that shows whether the engine works.
+    pub by_hand: String,
     /// What their removal has shown.
     pub removed: Removed,
 }
@@ -50,7 +52,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// The pause between two tries.
 pub(crate) const PAUSE: Duration = Duration::from_millis(200);
 /// The time for the removal after a cancellation.
-pub(crate) const GRACE: Duration = Duration::from_secs(10);
+const GRACE: Duration = Duration::from_secs(10);
 /// The time in which an engine ends what it does for a request that was cut.
 pub(crate) const SETTLE: Duration = Duration::from_secs(3);
 
@@ -79,6 +81,28 @@ pub fn probe(
     match process {
         Some(Ok(Some((process, None)))) => probe(host, &process, is_cancelled).map(Some),
         _ => Ok(None),
+    }
+}
+
+/// Returns whether `is_cancelled` ends a removal that begins now: [`GRACE`] later.
+pub(crate) fn after_grace<'a>(is_cancelled: &'a dyn Fn() -> bool) -> impl Fn() -> bool + 'a {
+    let begin = Instant::now();
+    move || begin.elapsed() > GRACE && is_cancelled()
+}
+
+/// Calls `remove`, which returns what is left, until nothing is left, at most for [`SETTLE`]. Returns what
+/// is left. If a request `is_cut`, its result can appear later: then the calls go on for all of that time.
+pub(crate) fn until_gone<T>(
+    is_cut: bool,
+    mut remove: impl FnMut() -> Result<Vec<T>, String>,
+) -> Result<Vec<T>, String> {
+    let end = Instant::now() + SETTLE;
+    loop {
+        let left = remove()?;
+        if Instant::now() >= end || left.is_empty() && !is_cut {
+            return Ok(left);
+        }
+        std::thread::sleep(PAUSE);
     }
 }
 
@@ -146,6 +170,7 @@ pub(crate) fn archive(name: &str, content: &[u8]) -> std::io::Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::Cell;
     use std::os::unix::fs::PermissionsExt;
     use std::process::Command;
 
@@ -157,6 +182,22 @@ mod tests {
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
         let ended = Command::new(&path).status().unwrap();
         assert_eq!(ended.code().map(i64::from), Some(REAL));
+    }
+
+    #[test]
+    fn a_removal_goes_on_until_nothing_is_left() {
+        let calls = Cell::new(0);
+        let remove = |left: usize| {
+            calls.set(calls.get() + 1);
+            Ok(vec![(); left.saturating_sub(calls.get())])
+        };
+        assert_eq!(until_gone(false, || remove(3)), Ok(Vec::new()));
+        assert_eq!(calls.get(), 3);
+        // What was cut may appear until the end.
+        let begin = Instant::now();
+        assert_eq!(until_gone(true, || remove(0)), Ok(Vec::new()));
+        assert!(begin.elapsed() >= SETTLE);
+        assert_eq!(until_gone(false, || remove(1000)).map(|left| left.is_empty()), Ok(false));
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub const PROBED: &str = "synconce: a probe step was held, a probe container was
 pub const PROBED_STEP: &str = "synconce: a probe step was held\n";
 /// What it says after containers by ctr.
 pub const PROBED_POD: &str =
-    "synconce: a probe container that asks for it was held, a probe container was not\n";
+    "synconce: a probe container that requests a hold was held, a probe container was not\n";
 const NEEDS: [Need; 2] = [CONTAINERD[0], CONTAINERD[1]];
 
 pub fn trials() -> Vec<Trial> {
@@ -383,16 +383,9 @@ impl GroupsOfEngines {
 impl Drop for GroupsOfEngines {
     fn drop(&mut self) {
         for group in Self::all().iter().filter(|group| !self.before.contains(group)) {
-            let is_gone = || {
-                // conmon ends after its container.
-                let _ = fs::remove_dir(group.join("conmon"));
-                fs::remove_dir(group).is_ok() || !group.exists()
-            };
-            if std::thread::panicking() {
-                is_gone();
-            } else {
-                eventually("the group of an engine is empty", is_gone);
-            }
+            // A test beside this one may have processes in the group, and removes it then.
+            let _ = fs::remove_dir(group.join("conmon"));
+            let _ = fs::remove_dir(group);
         }
     }
 }

@@ -1,5 +1,5 @@
 //! Real engines, with state of their own: the steps of a build are held, an ordinary container
-//! keeps its syncs, and a container that asks for a hold is held.
+//! keeps its syncs, and a container that requests a hold is held.
 
 pub mod buildkit;
 pub mod containerd;
@@ -41,7 +41,7 @@ pub const RUNS: &str = "FROM scratch\nCOPY probe synconce /\n\
 /// Limits within those of the machine; the defaults of the engines may exceed them.
 pub const LIMITS: [&str; 4] = ["--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1000:1000"];
 
-/// The annotation, or Docker's label, by which a container asks for a hold.
+/// The annotation, or Docker's label, by which a container requests a hold.
 pub const HOLD: &str = "io.synconce.hold=true";
 
 /// Asserts that a container printed what the probe prints under a hold.

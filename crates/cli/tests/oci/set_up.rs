@@ -243,7 +243,8 @@ fn buildkitd_reads_what_was_set_up_and_undone(place: &Place) {
     set_up_and_undo(place, "buildkit", &steps);
 }
 
-/// Starts buildkitd with its configuration file and the words `more`, in `environment`, and waits until it answers.
+/// Starts buildkitd with its configuration file and the words `more`, in `environment`, and waits until it
+/// answers.
 pub fn start_buildkitd(place: &Place, more: &[&str], environment: &[(&str, &Path)]) -> Group {
     let program = |name: &str| place.command(engine(name).unwrap().to_str().unwrap());
     let mut daemon = program("buildkitd");

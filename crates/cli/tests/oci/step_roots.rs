@@ -330,7 +330,7 @@ fn an_ordinary_container_and_a_step_without_an_overlay_are_not_touched(place: &P
     let copies = flushes() - before_copies;
     assert!(copies >= FILES as u64, "{copies} flushes for {FILES} copies");
     assert_eq!(step.mounted(), before);
-    // A container that asks for a hold is no step.
+    // A container that requests a hold is no step.
     let mut config = StepOnDisk::config(&["until", "/grown", "/end"]);
     config["annotations"] = json!({"io.synconce.hold": "true"});
     fs::write(step.bundle.join("config.json"), config.to_string()).unwrap();

@@ -6,7 +6,7 @@
 
 use super::CONFIGURATION;
 use crate::host::Host;
-use crate::probe::{GRACE, PAUSE, Probed, Removed, SETTLE, Tried, client, program, unique};
+use crate::probe::{Probed, Removed, Tried, after_grace, client, program, unique, until_gone};
 use crate::running::process::DaemonProcess;
 use crate::toml::TomlFile;
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -15,7 +15,6 @@ use std::fs::File;
 use std::io::{self, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::time::Instant;
 
 const SOCKET: &str = "unix:///run/buildkit/buildkitd.sock";
 
@@ -31,13 +30,7 @@ pub(crate) fn probe(
     let buildctl = client::find(host, process, "buildctl")?;
     let address = address(host, process)?;
     let name = format!("synconce-check-{}", unique());
-    let probe = BuildkitProbe { buildctl, address, name, is_cancelled };
-    let probed = probe.is_step_held().map(|is_held| {
-        let real = if is_held { Vec::new() } else { vec!["buildkitd"] };
-        Probed { real, is_ordinary_held: None }
-    });
-    let left = probe.remove(probed.is_err()).err().into_iter().collect();
-    Ok(Tried { probed, removed: Removed { left, notes: Vec::new() } })
+    Ok(BuildkitProbe { buildctl, address, name, is_cancelled }.tried())
 }
 
 /// Returns the address of `process`: of its command line, or else of its configuration file.
@@ -78,39 +71,55 @@ impl BuildkitProbe<'_> {
         command
     }
 
-    fn is_step_held(&self) -> Result<bool, String> {
+    fn tried(&self) -> Tried {
         let definition = definition(&format!("/{}", self.name), &program());
-        let input = input(&definition).map_err(|error| format!("cannot make a build: {error}"))?;
-        let mut build = self.command(&["build", "--progress=plain"]);
-        let ended = client::run_with(build.stdin(input), self.is_cancelled)?;
-        client::is_held(&ended, "buildctl build")
+        let (is_held, fault) = match input(&definition) {
+            Ok(input) => self.build(input),
+            Err(error) => (Err(format!("cannot make a build: {error}")), None),
+        };
+        let probed = is_held.map(|is_held| {
+            let real = if is_held { Vec::new() } else { vec!["buildkitd"] };
+            Probed { real, is_ordinary_held: None }
+        });
+        let by_hand = format!(
+            "{} --addr {} build --no-cache --frontend dockerfile.v0 --local context=. --local dockerfile=.",
+            self.buildctl.display(),
+            self.address
+        );
+        let removed = Removed { left: fault.into_iter().collect(), notes: Vec::new() };
+        Tried { probed, by_hand, removed }
     }
 
-    /// Removes the records of the build cache. A build that was cut ends within [`SETTLE`].
-    fn remove(&self, is_cut: bool) -> Result<(), String> {
-        let begin = Instant::now();
+    /// Returns whether the step of the build was held, and what its removal lacks.
+    fn build(&self, definition: File) -> (Result<bool, String>, Option<String>) {
+        let mut build = self.command(&["build", "--progress=plain"]);
+        let ended = client::run_with(build.stdin(definition), self.is_cancelled);
+        let is_cut = ended.is_err();
+        let is_held = ended.and_then(|ended| client::is_held(&ended, "buildctl build"));
         let filter = format!("--filter=description~={}", self.name);
-        let is_cancelled = || begin.elapsed() > GRACE && (self.is_cancelled)();
-        let run = |words: &[&str]| -> Result<Output, String> {
-            client::run(&mut self.command(&[words, &[&filter]].concat()), &is_cancelled)
+        let why = match self.remove(&filter, is_cut) {
+            Ok(left) if left.is_empty() => None,
+            Ok(_) => Some("a record of the build cache is in use".to_owned()),
+            // The build has failed for the same reason.
+            Err(_) if is_held.is_err() && !is_cut => None,
+            Err(why) => Some(why),
         };
-        let is_empty = || -> Result<bool, String> {
+        let (client, address) = (self.buildctl.display(), &self.address);
+        let remedy = format!("remove it: {client} --addr {address} prune --all {filter}");
+        (is_held, why.map(|why| format!("{why}; {remedy}")))
+    }
+
+    /// Removes the records of the build cache. Returns those that are left.
+    fn remove(&self, filter: &str, is_cut: bool) -> Result<Vec<String>, String> {
+        let is_cancelled = after_grace(self.is_cancelled);
+        let run = |words: &[&str]| -> Result<Output, String> {
+            client::run(&mut self.command(&[words, &[filter]].concat()), &is_cancelled)
+        };
+        until_gone(is_cut, || {
             client::succeed(run(&["prune", "--all"])?, "buildctl prune")?;
             let listed = client::succeed(run(&["du", "--verbose"])?, "buildctl du")?;
-            Ok(!listed.lines().any(|line| line.starts_with("ID:")))
-        };
-        let left = loop {
-            match is_empty() {
-                Ok(true) if !is_cut || begin.elapsed() >= SETTLE => return Ok(()),
-                Ok(false) if begin.elapsed() >= SETTLE => {
-                    break "a record of the build cache is in use".to_owned();
-                }
-                Ok(_) => std::thread::sleep(PAUSE),
-                Err(why) => break why,
-            }
-        };
-        let (buildctl, address) = (self.buildctl.display(), &self.address);
-        Err(format!("{left}; remove it: {buildctl} --addr {address} prune --all {filter}"))
+            Ok(listed.lines().filter(|line| line.starts_with("ID:")).map(str::to_owned).collect())
+        })
     }
 }
 
@@ -126,7 +135,7 @@ fn input(bytes: &[u8]) -> io::Result<File> {
 /// network (`pb.Definition` of BuildKit, in the encoding of protobuf).
 fn definition(path: &str, program: &[u8]) -> Vec<u8> {
     const NO_NETWORK: i64 = 2;
-    // Of a file without an input, and with the time of now.
+    // The file has no input, and its time is the time of the build.
     const NONE: i64 = -1;
     let make = [bytes(1, path.as_bytes()), number(2, 0o755), bytes(3, program), number(5, NONE)];
     let action = [number(1, NONE), number(2, NONE), bytes(5, &make.concat())];
@@ -169,6 +178,32 @@ fn varint(mut value: u64) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::probe::SETTLE;
+    use crate::probe::client::tests::fake;
+    use std::time::Instant;
+
+    #[test]
+    fn a_build_that_was_not_made_leaves_no_record() {
+        let tried = |script: &str, is_cancelled: &dyn Fn() -> bool| {
+            let directory = tempfile::tempdir().unwrap();
+            let buildctl = fake(directory.path(), script);
+            let (address, name) = ("address".into(), "synconce-check-00c0ffee".into());
+            BuildkitProbe { buildctl, address, name, is_cancelled }.tried()
+        };
+        let begin = Instant::now();
+        let script = "echo 'connection refused' >&2; exit 1";
+        let Tried { probed, by_hand, removed } = tried(script, &|| false);
+        assert_eq!(probed.unwrap_err(), "buildctl build fails: connection refused");
+        assert!(by_hand.contains("/client --addr address build "), "{by_hand}");
+        assert_eq!(removed, Removed::default());
+        assert!(begin.elapsed() < SETTLE);
+        // A build that was cut may go on.
+        let Tried { removed, .. } = tried("exec sleep 60", &|| true);
+        assert!(removed.left[0].ends_with("description~=synconce-check-00c0ffee"), "{removed:?}");
+        let step = "case $* in *' build '*) echo 'no space' >&2; exit 1;; *du*) echo ID: ab;; esac";
+        let Tried { removed, .. } = tried(step, &|| false);
+        assert!(removed.left[0].starts_with("a record of the build cache is in use; "));
+    }
 
     #[test]
     fn a_unix_socket_is_asked() {

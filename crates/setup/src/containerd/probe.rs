@@ -1,4 +1,4 @@
-//! Probe containers in the running containerd, by ctr: one that asks for a hold, and an ordinary one.
+//! Probe containers in the running containerd, by ctr: one that requests a hold, and an ordinary one.
 //!
 //! Their root is a directory, so that no image is imported. The runtime is called as the CRI plugin calls it;
 //! the plugin itself is not asked, because ctr cannot ask it.
@@ -6,20 +6,21 @@
 use super::FLAGS_OF_ADDRESS;
 use crate::host::Host;
 use crate::probe::{
-    GRACE, PAUSE, PROGRAM, Probed, Removed, SETTLE, Tried, client, directory, unique,
+    PROGRAM, Probed, Removed, Tried, after_grace, client, directory, unique, until_gone,
 };
 use crate::running::process::DaemonProcess;
 use crate::toml::TomlFile;
+use std::cell::RefCell;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Instant;
 use synconce_durable::error::Context;
 
 const SOCKET: &str = "/run/containerd/containerd.sock";
 /// The namespace of the containers. containerd keeps an empty directory for each namespace that it had.
 const NAMESPACE: &str = "synconce-check";
-/// The annotation by which a container asks for a hold.
+/// The annotation by which a container requests a hold.
 const HOLD: &str = "io.synconce.hold=true";
 
 /// Runs the containers in the containerd `process`, and removes them.
@@ -34,11 +35,9 @@ pub(crate) fn probe(
     let ctr = client::find(host, process, "ctr")?;
     let name = format!("{NAMESPACE}-{}", unique());
     let (root, runtime) = (Path::new(directory::PARENT).join(&name), host.runtime().to_owned());
-    let probe = CtrProbe { ctr, socket: socket(host, process)?, name, root, runtime, is_cancelled };
-    let probed = probe.run();
-    let removed = [probe.remove(probed.is_err()), directory::remove(&probe.root)];
-    let left = removed.into_iter().filter_map(Result::err).collect();
-    Ok(Tried { probed, removed: Removed { left, notes: Vec::new() } })
+    let (socket, cut) = (socket(host, process)?, RefCell::default());
+    let probe = CtrProbe { ctr, socket, name, root, runtime, cut, is_cancelled };
+    Ok(probe.tried())
 }
 
 /// Returns the socket of `process`: of its command line, or else of its configuration file.
@@ -59,6 +58,8 @@ struct CtrProbe<'a> {
     /// The root of the containers.
     root: PathBuf,
     runtime: String,
+    /// The ID of a container that may appear later: the call that makes it was cut.
+    cut: RefCell<Option<String>>,
     is_cancelled: &'a dyn Fn() -> bool,
 }
 
@@ -69,12 +70,28 @@ impl CtrProbe<'_> {
         command
     }
 
-    fn run(&self) -> Result<Probed, String> {
-        let make = || {
-            fs::create_dir(&self.root)?;
-            directory::write_program(&self.root.join(PROGRAM))
+    fn tried(&self) -> Tried {
+        let made = self.make().on("cannot make", &self.root).map_err(|error| error.to_string());
+        let (probed, mut left) = match made {
+            Ok(()) => {
+                let probed = self.run();
+                let left = self.remove(probed.is_ok());
+                (probed, left)
+            }
+            Err(why) => (Err(why), Vec::new()),
         };
-        make().on("cannot make", &self.root).map_err(|error| error.to_string())?;
+        left.extend(directory::remove(&self.root).err());
+        let by_hand = format!("{} --address {} plugins ls", self.ctr.display(), self.socket);
+        Tried { probed, by_hand, removed: Removed { left, notes: Vec::new() } }
+    }
+
+    /// Makes the root of the containers.
+    fn make(&self) -> io::Result<()> {
+        fs::create_dir(&self.root)?;
+        directory::write_program(&self.root.join(PROGRAM))
+    }
+
+    fn run(&self) -> Result<Probed, String> {
         let is_held = self.is_held("held", &["--annotation", HOLD])?;
         let real = if is_held { Vec::new() } else { vec!["ctr"] };
         Ok(Probed { real, is_ordinary_held: Some(self.is_held("plain", &[])?) })
@@ -83,50 +100,164 @@ impl CtrProbe<'_> {
     /// Returns whether a container with `options` was held.
     fn is_held(&self, kind: &str, options: &[&str]) -> Result<bool, String> {
         let id = format!("{}-{kind}", self.name);
-        // The parent of the usual group would stay.
+        // containerd never removes the usual parent, a group with the namespace's name.
         let group = format!("/{id}");
         let own = ["run", "--rm", "--rootfs", "--cgroup", &group, "--runc-binary", &self.runtime];
         let root = self.root.to_string_lossy();
         let program = format!("/{PROGRAM}");
         let words = [&own[..], options, &[&root, &id, &program]].concat();
-        let ended = client::run(&mut self.command(&words), self.is_cancelled)?;
+        let ended = client::run(&mut self.command(&words), self.is_cancelled)
+            .inspect_err(|_| *self.cut.borrow_mut() = Some(id.clone()))?;
         client::is_held(&ended, "ctr run")
     }
 
-    /// Removes the containers and their namespace. A container whose start was cut appears within
-    /// [`SETTLE`].
-    fn remove(&self, is_cut: bool) -> Result<(), String> {
-        let begin = Instant::now();
-        let is_cancelled = || begin.elapsed() > GRACE && (self.is_cancelled)();
-        let run = |words: &[&str]| client::run(&mut self.command(words), &is_cancelled);
-        let left = || -> Result<Option<String>, String> {
-            let listed =
-                client::succeed(run(&["containers", "ls", "--quiet"])?, "ctr containers ls")?;
-            let mut ids = listed.lines().filter(|id| id.starts_with(&self.name));
-            let Some(id) = ids.next() else { return Ok(None) };
-            // The task may have ended, and be removed already.
-            run(&["tasks", "rm", "--force", id])?;
-            run(&["containers", "rm", id])?;
-            Ok(Some(id.to_owned()))
+    /// Removes the containers and their namespace. Returns what is left, each with the command that removes
+    /// it. `is_served` says whether containerd has run them.
+    fn remove(&self, is_served: bool) -> Vec<String> {
+        let cut = self.cut.borrow();
+        let is_cancelled = after_grace(self.is_cancelled);
+        let own = || -> Result<Vec<String>, String> {
+            let mut ids = self.list("containers", &is_cancelled)?;
+            ids.retain(|id| id.starts_with(&self.name));
+            Ok(ids)
         };
+        let run = |words: &[&str]| client::run(&mut self.command(words), &is_cancelled);
+        let containers = until_gone(cut.is_some(), || {
+            let ids = own()?;
+            for id in &ids {
+                // The task may have ended, and be removed already.
+                run(&["tasks", "rm", "--force", id])?;
+                run(&["containers", "rm", id])?;
+            }
+            if ids.is_empty() { Ok(ids) } else { own() }
+        });
+        let removed = containers.and_then(|ids| {
+            if ids.is_empty() {
+                self.remove_namespace(&is_cancelled)?;
+            }
+            Ok(ids)
+        });
         let client = format!("{} --address {}", self.ctr.display(), self.socket);
         let remedy = |id: &str| {
             let client = format!("{client} --namespace {NAMESPACE}");
             format!("remove it: {client} tasks rm --force {id}; {client} containers rm {id}")
         };
-        loop {
-            match left() {
-                Ok(None) if !is_cut || begin.elapsed() >= SETTLE => break,
-                Ok(Some(id)) if begin.elapsed() >= SETTLE => {
-                    return Err(format!("the container {id} is left; {}", remedy(&id)));
-                }
-                Ok(_) => std::thread::sleep(PAUSE),
-                Err(why) => {
-                    return Err(format!("{why}; {}", remedy(&format!("{}-held", self.name))));
-                }
+        match (removed, &*cut) {
+            (Ok(ids), _) => {
+                let left = |id: &String| format!("the container {id} is left; {}", remedy(id));
+                ids.iter().map(left).collect()
+            }
+            (Err(why), Some(id)) => vec![format!("{why}; {}", remedy(id))],
+            (Err(why), None) if is_served => {
+                vec![format!("{why}; remove it: {client} namespaces rm {NAMESPACE}")]
+            }
+            // The containers have failed for the same reason.
+            (Err(_), None) => Vec::new(),
+        }
+    }
+
+    /// Removes the namespace, unless another check has containers in it.
+    fn remove_namespace(&self, is_cancelled: &dyn Fn() -> bool) -> Result<(), String> {
+        let ended = client::run(&mut self.command(&["namespaces", "rm", NAMESPACE]), is_cancelled)?;
+        let removed = client::succeed(ended, &format!("ctr namespaces rm {NAMESPACE}")).map(drop);
+        if removed.is_err() {
+            let is_in_use = !self.list("containers", is_cancelled)?.is_empty();
+            let namespaces = self.list("namespaces", is_cancelled)?;
+            if is_in_use || !namespaces.iter().any(|name| name == NAMESPACE) {
+                return Ok(());
             }
         }
-        // Another check may have containers in it.
-        run(&["namespaces", "rm", NAMESPACE]).map(drop)
+        removed
+    }
+
+    /// Returns the containers or the namespaces, as `kind` says.
+    fn list(&self, kind: &str, is_cancelled: &dyn Fn() -> bool) -> Result<Vec<String>, String> {
+        let ended = client::run(&mut self.command(&[kind, "ls", "--quiet"]), is_cancelled)?;
+        let listed = client::succeed(ended, &format!("ctr {kind} ls"))?;
+        Ok(listed.lines().map(str::to_owned).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probe::SETTLE;
+    use crate::probe::client::tests::fake;
+    use std::time::Instant;
+
+    /// Runs the probe with a ctr that is the shell `script`.
+    fn tried(script: &str) -> Tried {
+        tried_until(script, |_| false)
+    }
+
+    /// Does what [`tried`] does, until `is_cancelled` by the state of the directory DIRECTORY.
+    fn tried_until(script: &str, is_cancelled: impl Fn(&Path) -> bool) -> Tried {
+        let directory = tempfile::tempdir().unwrap();
+        let is_cancelled = &|| is_cancelled(directory.path());
+        let ctr = fake(
+            directory.path(),
+            &script.replace("DIRECTORY", directory.path().to_str().unwrap()),
+        );
+        let name = "synconce-check-00c0ffee".to_owned();
+        let root = directory.path().join(&name);
+        let (socket, runtime, cut) = ("socket".into(), "runc".into(), RefCell::default());
+        CtrProbe { ctr, socket, name, root, runtime, cut, is_cancelled }.tried()
+    }
+
+    #[test]
+    fn a_container_that_is_removed_late_is_not_left() {
+        // The first list takes longer than SETTLE.
+        let script = "case $* in
+            *'containers ls'*)
+                [ -e DIRECTORY/late ] && exit
+                >DIRECTORY/late; sleep 3.1; echo synconce-check-00c0ffee-held;;
+        esac";
+        assert_eq!(tried(script).removed, Removed::default());
+    }
+
+    #[test]
+    fn a_container_that_was_not_made_is_not_named() {
+        let begin = Instant::now();
+        let Tried { probed, by_hand, removed } = tried("echo 'connection refused' >&2; exit 1");
+        assert_eq!(probed.unwrap_err(), "ctr run fails: connection refused");
+        assert!(by_hand.ends_with("/client --address socket plugins ls"), "{by_hand}");
+        assert_eq!(removed, Removed::default());
+        assert!(begin.elapsed() < SETTLE);
+    }
+
+    #[test]
+    fn the_container_of_a_cut_call_is_named() {
+        let script = "case $* in
+            *' run '*-plain*) >DIRECTORY/runs; sleep 60;;
+            *' run '*) ;;
+            *) exit 1;;
+        esac";
+        // The signal arrives while the second container is made.
+        let is_cancelled = |directory: &Path| directory.join("runs").exists();
+        let Tried { removed, .. } = tried_until(script, is_cancelled);
+        let [left] = &removed.left[..] else { panic!("{removed:?}") };
+        assert!(left.ends_with(" containers rm synconce-check-00c0ffee-plain"), "{left}");
+    }
+
+    #[test]
+    fn a_namespace_that_is_left_is_named_with_a_command() {
+        let script = |containers: &str| {
+            format!(
+                "case $* in
+                    *'namespaces rm'*) echo 'must be empty' >&2; exit 1;;
+                    *'namespaces ls'*) echo synconce-check;;
+                    *'containers ls'*) printf '{containers}';;
+                esac"
+            )
+        };
+        let Tried { removed, .. } = tried(&script(""));
+        let [left] = &removed.left[..] else { panic!("{removed:?}") };
+        assert!(
+            left.starts_with("ctr namespaces rm synconce-check fails: must be empty; remove it: "),
+            "{left}"
+        );
+        assert!(left.ends_with(" --address socket namespaces rm synconce-check"), "{left}");
+        // Another check runs.
+        assert_eq!(tried(&script("synconce-check-other")).removed, Removed::default());
     }
 }

@@ -34,14 +34,15 @@ pub(crate) fn probe(
     process: &DaemonProcess,
     is_cancelled: &dyn Fn() -> bool,
 ) -> Result<Tried, String> {
-    Ok(match prepare(host, process, is_cancelled) {
+    let (probed, removed) = match prepare(host, process, is_cancelled) {
         Ok(None) => return Err(IN_CONTAINERD.to_owned()),
         Ok(Some((probe, is_classic))) => {
             let probed = probe.import().and_then(|()| probe.run(is_classic));
-            Tried { probed, removed: probe.remove() }
+            (probed, probe.remove())
         }
-        Err(why) => Tried { probed: Err(why), removed: Removed::default() },
-    })
+        Err(why) => (Err(why), Removed::default()),
+    };
+    Ok(Tried { probed, by_hand: "docker build --no-cache .".to_owned(), removed })
 }
 
 /// Returns the probe, and whether it tries the classic builder; see [`probe`].

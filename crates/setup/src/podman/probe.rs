@@ -24,7 +24,8 @@ pub(crate) fn probe(host: &Host, is_cancelled: &dyn Fn() -> bool) -> Option<Trie
     let probed = probe.prepare().map_err(|error| error.to_string()).and_then(|()| probe.run());
     let left =
         [&probe.storage, &probe.run].into_iter().filter_map(|path| directory::remove(path).err());
-    Some(Tried { probed, removed: Removed { left: left.collect(), notes: Vec::new() } })
+    let removed = Removed { left: left.collect(), notes: Vec::new() };
+    Some(Tried { probed, by_hand: "podman build --no-cache .".to_owned(), removed })
 }
 
 struct PodmanProbe<'a> {

@@ -51,7 +51,7 @@ impl DaemonProcess {
         let ours = fs::read_link("/proc/self/ns/pid").ok();
         procfs::pids().map(|pid| Self { pid }).filter_map(move |process| {
             procfs::process_name(process.pid).ok().filter(|own| own == name)?;
-            // A zombie: a daemon that has ended, whose parent has not waited for it yet.
+            // A process that has ended stays listed until its parent reaps it.
             Stat::read(process.pid)?.state().filter(|state| *state != 'Z')?;
             let user = fs::metadata(process.file("")).ok()?.uid();
             // Another user's process shows no namespace.

@@ -8,7 +8,7 @@ use synconce_oci::probe::{Container, is_held};
 use synconce_setup::error::Error;
 use synconce_setup::host::Host;
 use synconce_setup::plan::Plan;
-use synconce_setup::probe::{Probed, Tried, probe};
+use synconce_setup::probe::{Probed, Removed, Tried, probe};
 use synconce_setup::running::{self, DaemonFinding};
 use synconce_setup::{Engine, apply, diff, new_databases};
 
@@ -143,7 +143,7 @@ fn containers(
     let (container, what) = match engine {
         Engine::Docker | Engine::Buildkit => (Container::BuildKitStep, "a build step"),
         Engine::Podman => (Container::BuildahStep, "a build step"),
-        Engine::Containerd => (Container::Annotated, "a container that asks for it"),
+        Engine::Containerd => (Container::Annotated, "a container that requests a hold"),
         Engine::Held(_) => return,
     };
     let other = match (is_held(root, container), is_held(root, Container::Ordinary)) {
@@ -162,39 +162,33 @@ fn containers(
         report.notes.push(why);
         None
     });
-    let (probed, removed) = tried.map(|tried| (tried.probed, tried.removed)).unzip();
+    let (probed, removed) = match tried {
+        Some(Tried { probed, by_hand, removed }) => {
+            (probed.map(Some).map_err(|why| (why, by_hand)), removed)
+        }
+        None => (Ok(None), Removed::default()),
+    };
     match probed {
-        Some(Ok(probed)) => shown(report, engine, host, other, probed),
+        Ok(Some(probed)) => shown(report, engine, host, other, probed),
         failed => {
             report.notes.push(match other {
                 None => format!("{what} is held, an ordinary container is not"),
                 Some(why) => format!("{what} is held, and so is an ordinary container: {why}"),
             });
-            if let Some(Err(why)) = failed {
+            if let Err((why, by_hand)) = failed {
                 let what = match engine {
                     Engine::Containerd => "container",
                     _ => "step",
                 };
                 report.faults.push(match cancelled_by() {
                     Some(_) => format!("cannot run a probe {what}: {why}"),
-                    None => format!("cannot run a probe {what}: {why}; try: {}", by_hand(engine)),
+                    None => format!("cannot run a probe {what}: {why}; try: {by_hand}"),
                 });
             }
         }
     }
-    let removed = removed.unwrap_or_default();
     report.faults.extend(removed.left);
     report.notes.extend(removed.notes);
-}
-
-/// Returns a command that shows whether `engine` works.
-fn by_hand(engine: Engine) -> &'static str {
-    match engine {
-        Engine::Docker => "docker build --no-cache .",
-        Engine::Podman => "podman build --no-cache .",
-        Engine::Buildkit => "buildctl debug workers",
-        Engine::Containerd | Engine::Held(_) => "ctr plugins ls",
-    }
 }
 
 const EDIT: &str = "edit /etc/synconce/oci.toml";
@@ -210,6 +204,9 @@ fn shown(
     let again = match engine {
         // Podman reads its files anew each time.
         Engine::Podman => EDIT.to_owned(),
+        // ctr names the runtime itself: a rule holds the container back, in this file or in another one
+        // that a variable of the daemon names.
+        Engine::Containerd => format!("{EDIT}, or {}", engine.restart(host)),
         _ => engine.restart(host),
     };
     let Probed { real, is_ordinary_held } = shown;
@@ -217,13 +214,13 @@ fn shown(
     for builder in real {
         report.faults.push(match engine {
             Engine::Containerd => {
-                format!("a probe container that asks for it was not held; {again}")
+                format!("a probe container that requests a hold was not held; {again}")
             }
             _ => format!("a probe step of {builder} was not held; {again}"),
         });
     }
     let probed = match engine {
-        Engine::Containerd => "a probe container that asks for it",
+        Engine::Containerd => "a probe container that requests a hold",
         _ => "a probe step",
     };
     match (is_ordinary_held, other) {

@@ -2,7 +2,7 @@
 
 use super::records::{self, CacheRecord, DiskUsage, OwnRecords};
 use super::{DockerProbe, NOTHING, now};
-use crate::probe::{GRACE, PAUSE, Removed, SETTLE};
+use crate::probe::{PAUSE, Removed, SETTLE, after_grace, until_gone};
 use serde_json::{Value, json};
 use std::time::Instant;
 use synconce_probe::docker::disk_usage_path;
@@ -14,10 +14,9 @@ pub(super) const STAYS: &str = "a record of a few kB stays in the build cache un
 
 impl DockerProbe<'_> {
     /// Removes the container, the images and the records of the build cache. A cancellation ends the
-    /// removal after [`GRACE`].
+    /// removal later, see [`after_grace`].
     pub(super) fn remove(&self) -> Removed {
-        let begin = Instant::now();
-        let is_cancelled = || begin.elapsed() > GRACE && (self.is_cancelled)();
+        let is_cancelled = after_grace(self.is_cancelled);
         let (container, step, image) = (self.container(), self.step(), self.image());
         let things = [
             (format!("/containers/{container}?force=1&v=1"), "docker rm --force", container),
@@ -69,8 +68,7 @@ impl DockerProbe<'_> {
             removed.notes.push(format!("another build ran beside the probe; {STAYS}"));
         }
         let remedy = |id: &str| format!("remove it: docker builder prune --all --filter id={id}");
-        let end = Instant::now() + SETTLE;
-        loop {
+        let removal = until_gone(false, || {
             ids.retain(|id| match self.prune(id, is_cancelled) {
                 Ok(is_removed) => !is_removed,
                 Err(why) => {
@@ -78,13 +76,10 @@ impl DockerProbe<'_> {
                     false
                 }
             });
-            if ids.is_empty() {
-                return;
-            }
-            if Instant::now() >= end {
-                break;
-            }
-            std::thread::sleep(PAUSE);
+            Ok(ids.clone())
+        });
+        if removal.is_ok_and(|left| left.is_empty()) {
+            return;
         }
         match list() {
             Ok(now) => ids.retain(|id| now.iter().any(|record| record.id == **id)),
