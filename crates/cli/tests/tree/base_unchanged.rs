@@ -5,6 +5,7 @@ use crate::site::{Site, for_each_strategy};
 use rustix::fs::IFlags;
 use std::fs::{self, File};
 use std::path::PathBuf;
+use synconce_sys::overlay::kernel_is_at_least;
 use synconce_testkit::harness::{Need, Place, debian, finish};
 use synconce_testkit::rig::FsKind;
 
@@ -83,6 +84,7 @@ fn may_be_missing(way: &str, strategy: &str, kind: FsKind) -> bool {
         "ficlone" => kind == FsKind::Ext4,
         // The overlay is mounted without nfs_export.
         "handle" => strategy == "overlay",
+        "tmpfile" => strategy == "overlay" && !kernel_is_at_least(6, 10),
         _ => false,
     }
 }
