@@ -367,6 +367,7 @@ const HOLD_PAGES: &[Term] = &[
     ("synconce-hold-status", "1"),
     ("synconce-hold-recover", "1"),
     ("synconce-hold-settle", "1"),
+    ("synconce-hold-restore", "1"),
     ("synconce-hold-run", "1"),
     ("synconce-setup", "1"),
 ];

@@ -57,6 +57,7 @@ fn the_help_has_commands_to_type_and_names_the_manual(place: &Place) {
     let help = ends(place, &["--help"]).stdout;
     let examples: Vec<_> = help.lines().filter(|line| line.contains("synconce run -- ")).collect();
     assert!(examples.len() == 1 && help.contains("  sudo synconce setup docker\n"), "{help}");
+    assert!(help.contains("\n  synconce status\n"), "{help}");
     assert!(help.contains("man synconce-run"), "{help}");
 }
 

@@ -1,6 +1,8 @@
 //! Commands that are clients of a daemon: the daemon makes their syncs, outside of the run.
 
-use super::servers::{DaemonHost, daemon_host, host_of_uri, kind_of_server, server_of};
+use super::servers::{
+    DaemonHost, daemon_host, host_of_uri, kind_of_server, server_of, server_of_tests,
+};
 use crate::commands::wrappers::{Wrapper, file_name, parts, script_of};
 use std::ffi::OsString;
 use synconce_setup::{Engine, HeldDaemon};
@@ -69,14 +71,13 @@ fn of_words(words: &[&str], variables: Variables<'_>) -> Option<DaemonOfClient> 
 
 /// Returns the daemon of the client `program` with the arguments `words`.
 fn of_client(program: &str, words: &[&str], variables: Variables<'_>) -> Option<DaemonOfClient> {
-    if let Some(kind) = kind_of_server(program) {
-        let host = server_of(program, kind, words, variables)?;
-        return Some(DaemonOfClient {
-            name: "the server",
-            engine: None,
-            host,
-            request: HoldRequest::NotNeeded,
-        });
+    let server = match kind_of_server(program) {
+        Some(kind) => Some(server_of(program, kind, words, variables)?),
+        None => server_of_tests(program, variables),
+    };
+    if let Some(host) = server {
+        let (name, request) = ("the server", HoldRequest::NotNeeded);
+        return Some(DaemonOfClient { name, engine: None, host, request });
     }
     let (options, words) = split_at_verb(words);
     let container = container_of(program, words);

@@ -34,6 +34,19 @@ pub(super) fn kind_of_server(program: &str) -> Option<ServerKind> {
     })
 }
 
+/// Programs that run tests, which are clients of the server that the environment names.
+const TEST_RUNNERS: [&str; 14] = [
+    "cargo", "ctest", "go", "gradle", "make", "meson", "mvn", "ninja", "npm", "prove", "pytest",
+    "rake", "tox", "yarn",
+];
+const SERVER_VARIABLES: [&str; 3] = ["PGHOSTADDR", "PGHOST", "MYSQL_HOST"];
+
+/// Returns the host of the database server that the environment names for the tests of `program`.
+pub(super) fn server_of_tests(program: &str, variables: Variables<'_>) -> Option<DaemonHost> {
+    let host = || SERVER_VARIABLES.into_iter().find_map(variables).map(daemon_host);
+    TEST_RUNNERS.contains(&program).then(host).flatten()
+}
+
 /// Returns the host of the database server of `program`. Returns None for a call without a server, and
 /// if a file of the client names the host.
 pub(super) fn server_of(
