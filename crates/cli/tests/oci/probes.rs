@@ -1,7 +1,7 @@
 //! Probe containers of `setup --check` in buildkitd and containerd: they find what only a container can
 //! find, and leave nothing, also after a signal.
 
-use crate::check::{GroupsOfEngines, PROBED_POD, PROBED_STEP};
+use crate::check::{GroupsOfEngines, PROBED_POD, PROBED_STEP, assert_nothing_below};
 use crate::engines::SOCKET;
 use crate::plain;
 use crate::set_up::{
@@ -79,15 +79,6 @@ fn assert_cancelled(place: &Place, name: &str, daemon: &Group, left: &str) {
 fn has_child(pid: u32) -> bool {
     let children = format!("/proc/{pid}/task/{pid}/children");
     fs::read_to_string(children).is_ok_and(|children| !children.is_empty())
-}
-
-/// Asserts that no directory and no control group of a probe is left.
-fn assert_nothing_below(tops: &[&str]) {
-    for top in tops {
-        let names = fs::read_dir(top).into_iter().flatten();
-        let mut names = names.map(|it| it.unwrap().file_name().to_string_lossy().into_owned());
-        assert_eq!(names.find(|name| name.contains("synconce-check-")), None, "{top}");
-    }
 }
 
 /// Makes rules of a daemon, which the check does not read, and which do not hold a container.
