@@ -33,6 +33,7 @@ pub mod accounts;
 pub mod aio;
 pub mod btrfs;
 pub mod child;
+pub mod descriptors;
 pub mod file_sync;
 pub mod handle;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]

@@ -20,15 +20,6 @@ pub enum Side {
     Child,
 }
 
-/// Whether the threads `one` and `other` have one table of descriptors (`KCMP_FILES` of kcmp(2)). False,
-/// too, if the caller may not examine them, or one has ended.
-#[must_use]
-pub fn have_same_descriptors(one: u32, other: u32) -> bool {
-    const KCMP_FILES: libc::c_int = 2;
-    // SAFETY: This call has no pointers.
-    unsafe { libc::syscall(libc::SYS_kcmp, one, other, KCMP_FILES, 0, 0) == 0 }
-}
-
 /// How long a thread that was joined may still be listed: join() returns before the kernel
 /// removes the thread from its lists.
 const ENDING: Duration = Duration::from_millis(500);
