@@ -3,11 +3,11 @@
 use super::{PATIENCE, REAL};
 use crate::host::Host;
 use crate::running::process::DaemonProcess;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use synconce_durable::error::Context;
-use synconce_sys::child::output_within;
+use synconce_sys::child::{interrupted, output_within};
 
 /// The directories in which clients are installed.
 const DIRECTORIES: [&str; 2] = ["/usr/local/bin", "/usr/bin"];
@@ -42,6 +42,10 @@ pub(crate) fn run_with(
     is_cancelled: &dyn Fn() -> bool,
 ) -> Result<Output, String> {
     let ended = output_within(command.process_group(0), PATIENCE, is_cancelled);
+    // One of the terminal also ends a client that has just started, and is not in its own group yet.
+    let by_signal = |ended: &Output| ended.status.signal().is_some();
+    let ended =
+        ended.and_then(|ended| if by_signal(&ended) { Err(interrupted()) } else { Ok(ended) });
     let ended = ended.on("cannot execute", Path::new(command.get_program()));
     ended.map_err(|error| error.to_string())
 }
@@ -100,6 +104,8 @@ pub(crate) mod tests {
     fn a_signal_ends_the_wait_for_a_client() {
         let ended = run(Command::new("sleep").arg("60"), &|| true).unwrap_err();
         assert_eq!(ended, "cannot execute sleep: interrupted by a signal");
+        let ended = run(Command::new("sh").args(["-c", "kill -INT $$"]), &|| false).unwrap_err();
+        assert_eq!(ended, "cannot execute sh: interrupted by a signal");
     }
 
     #[test]
