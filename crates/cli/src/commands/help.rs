@@ -65,8 +65,8 @@ const OTHER_OPTIONS: [(&str, &str); 14] = [
     ("--as", "--commit"),
 ];
 
-/// Other words for an engine, such as those of its clients, and the engine's name in `setup`. `docker buildx` builds by dockerd unless it has
-/// made a builder, `nerdctl` by buildkitd.
+/// Other names of an engine and of its clients, and its name in `setup`. `docker buildx` builds by
+/// dockerd unless it has made a builder, `nerdctl` by buildkitd.
 const OTHER_ENGINES: [(&str, &str); 10] = [
     ("k8s", "kubernetes"),
     ("kubectl", "kubernetes"),

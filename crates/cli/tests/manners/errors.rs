@@ -209,6 +209,7 @@ fn a_client_of_a_daemon_elsewhere_gets_a_hint_with_the_host(place: &Place) {
         ("psql x", ("PGHOST", "db.example"), "the server", "db.example", server),
         ("psql --file x.sql", NONE, "the server", "", server),
         ("make check", ("PGHOST", "db.example"), "the server", "db.example", server),
+        ("cargo test", ("PGHOST", "db.example"), "the server", "db.example", server),
         ("pytest x", ("PGHOST", "/run/postgresql"), "the server", "", server),
         ("podman --remote build .", NONE, "the Podman service", "", &here("podman")),
         ("buildctl build --frontend x", NONE, "buildkitd", "", &here("buildkit")),

@@ -3,6 +3,7 @@
 use super::{PATIENCE, REAL};
 use crate::host::Host;
 use crate::running::process::DaemonProcess;
+use rustix::process::Signal;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -28,7 +29,7 @@ pub(crate) fn find(host: &Host, process: &DaemonProcess, name: &str) -> Result<P
 /// the client: the removal after the signal needs clients, too.
 ///
 /// # Errors
-/// The client cannot be executed, does not end in time, or `is_cancelled`.
+/// The client cannot be executed or does not end in time; a signal has ended it, or `is_cancelled`.
 pub(crate) fn run(
     command: &mut Command,
     is_cancelled: &dyn Fn() -> bool,
@@ -43,9 +44,10 @@ pub(crate) fn run_with(
 ) -> Result<Output, String> {
     let ended = output_within(command.process_group(0), PATIENCE, is_cancelled);
     // One of the terminal also ends a client that has just started, and is not in its own group yet.
-    let by_signal = |ended: &Output| ended.status.signal().is_some();
-    let ended =
-        ended.and_then(|ended| if by_signal(&ended) { Err(interrupted()) } else { Ok(ended) });
+    let of_terminal = [Signal::INT, Signal::TERM, Signal::HUP].map(|signal| Some(signal.as_raw()));
+    let ended = ended.and_then(|ended| {
+        if of_terminal.contains(&ended.status.signal()) { Err(interrupted()) } else { Ok(ended) }
+    });
     let ended = ended.on("cannot execute", Path::new(command.get_program()));
     ended.map_err(|error| error.to_string())
 }

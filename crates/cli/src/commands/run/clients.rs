@@ -73,7 +73,7 @@ fn of_words(words: &[&str], variables: Variables<'_>) -> Option<DaemonOfClient> 
 fn of_client(program: &str, words: &[&str], variables: Variables<'_>) -> Option<DaemonOfClient> {
     let server = match kind_of_server(program) {
         Some(kind) => Some(server_of(program, kind, words, variables)?),
-        None => server_of_tests(program, variables),
+        None => server_of_tests(program, words, variables),
     };
     if let Some(host) = server {
         let (name, request) = ("the server", HoldRequest::NotNeeded);
@@ -382,6 +382,7 @@ mod tests {
             ("podman build .", "CONTAINER_HOST", "ssh://me@far:22/run/x", Some("far")),
             ("podman-compose up", "CONTAINER_HOST", "ssh://me@far:22/run/x", Some("far")),
             ("createdb x", "PGHOST", "db.example", Some("db.example")),
+            ("make", "PGHOST", "db.example", None),
             ("podman build .", "CONTAINER_HOST", "unix:///run/podman/podman.sock", Some("-")),
             ("buildctl build", "BUILDKIT_HOST", "docker-container://x", None),
             ("nerdctl build .", "DOCKER_HOST", "tcp://far:2375", Some("-")),

@@ -34,17 +34,29 @@ pub(super) fn kind_of_server(program: &str) -> Option<ServerKind> {
     })
 }
 
-/// Programs that run tests, which are clients of the server that the environment names.
-const TEST_RUNNERS: [&str; 14] = [
-    "cargo", "ctest", "go", "gradle", "make", "meson", "mvn", "ninja", "npm", "prove", "pytest",
-    "rake", "tox", "yarn",
-];
-const SERVER_VARIABLES: [&str; 3] = ["PGHOSTADDR", "PGHOST", "MYSQL_HOST"];
+/// Programs that run tests, whatever their words.
+const TEST_RUNNERS: [&str; 4] = ["ctest", "prove", "pytest", "tox"];
+/// Programs that run tests if a word says so.
+const BUILDERS: [&str; 10] =
+    ["cargo", "go", "gradle", "make", "meson", "mvn", "ninja", "npm", "rake", "yarn"];
+const TESTS: [&str; 7] = ["check", "installcheck", "nextest", "spec", "test", "tests", "verify"];
 
-/// Returns the host of the database server that the environment names for the tests of `program`.
-pub(super) fn server_of_tests(program: &str, variables: Variables<'_>) -> Option<DaemonHost> {
-    let host = || SERVER_VARIABLES.into_iter().find_map(variables).map(daemon_host);
-    TEST_RUNNERS.contains(&program).then(host).flatten()
+/// Returns the host of the database server that the environment names, if `program` with the arguments
+/// `words` runs tests: they are clients of that server.
+pub(super) fn server_of_tests(
+    program: &str,
+    words: &[&str],
+    variables: Variables<'_>,
+) -> Option<DaemonHost> {
+    let names_tests = || words.iter().any(|word| TESTS.contains(word));
+    if !(TEST_RUNNERS.contains(&program) || BUILDERS.contains(&program) && names_tests()) {
+        return None;
+    }
+    // A file names the host of a service.
+    let is_service = variables("PGSERVICE").is_some();
+    let names = ["PGHOSTADDR", "PGHOST", "MYSQL_HOST"];
+    let mut hosts = names.into_iter().filter(|name| !is_service || !name.starts_with("PG"));
+    hosts.find_map(variables).map(daemon_host)
 }
 
 /// Returns the host of the database server of `program`. Returns None for a call without a server, and
