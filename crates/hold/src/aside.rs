@@ -21,8 +21,7 @@ pub use self::restore::{RestoreError, Restored, restore};
 pub use self::settle::settle;
 pub use crate::lost_writes::Loss;
 
-use crate::overlay::SCRATCH;
-use crate::safe_directory::{self, SafeDirectory};
+use crate::safe_directory::{self, SCRATCH, SafeDirectory};
 use rustix::fs::{AtFlags, Dir, OFlags, RenameFlags};
 use rustix::io::Errno;
 use std::collections::BTreeSet;

@@ -5,8 +5,9 @@ use crate::kind::Refusal;
 use crate::live::Obstacle;
 use crate::open_files::{FileUser, ended_by, named};
 use crate::reach::Unreached;
-use crate::record::{self, HoldRecord};
+use crate::record::HoldRecord;
 use crate::safe_directory;
+use crate::state_directory;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::Error;
@@ -228,7 +229,7 @@ impl fmt::Display for HoldFailure {
             Self::Marker(_, error) => write!(f, "{error}; the marker is damaged"),
             Self::Refused(refusal) => refusal.fmt(f),
             Self::Unclean(name, why) => {
-                let marker = record::path(name);
+                let marker = state_directory::marker(name);
                 write!(f, "cannot go on with the hold {name}: {why} ({})", marker.display())
             }
             Self::InUse { path, users, starting, .. } => {
@@ -267,7 +268,7 @@ impl fmt::Display for HoldFailure {
                 f,
                 "cannot change the hold {name}: {} is held, and has no marker in {}",
                 path.display(),
-                record::directory().display()
+                state_directory::directory().display()
             ),
             Self::Unreached(why) => why.fmt(f),
             Self::Private(root, point) => write!(
@@ -287,6 +288,12 @@ impl fmt::Display for HoldFailure {
 }
 
 impl std::error::Error for HoldFailure {}
+
+impl From<Unreached> for HoldFailure {
+    fn from(why: Unreached) -> Self {
+        Self::Unreached(why)
+    }
+}
 
 impl From<Error> for HoldFailure {
     fn from(error: Error) -> Self {

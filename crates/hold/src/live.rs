@@ -3,9 +3,9 @@
 
 use crate::elsewhere;
 use crate::open_files::{self, FileUser, OpenFile};
-use crate::overlay::ResolvedPath;
 use crate::read_only::is_read_only;
 use crate::record::HoldRecord;
+use crate::resolved_path::ResolvedPath;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};

@@ -6,11 +6,11 @@
 
 use crate::boot;
 use crate::file_id::FileId;
-use crate::lost;
-use crate::mounted::is_in;
-use crate::overlay::ResolvedPath;
-use crate::record::{self, FileSystem, SuperBlock};
+use crate::file_system::{FileSystem, SuperBlock};
+use crate::note;
+use crate::resolved_path::ResolvedPath;
 use crate::runtime;
+use crate::state_directory;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use synconce_durable::error::Error;
@@ -69,10 +69,9 @@ pub(crate) fn note(
     for system in systems {
         noted = noted.and(note_for_restore(name, system));
     }
-    let is_there =
-        |place: &ResolvedPath| systems.iter().any(|system| is_in(place.parent(), system));
+    let is_there = |place: &ResolvedPath| systems.iter().any(|system| system.has(place.parent()));
     for place in places.iter().filter(|place| is_there(place)) {
-        let _ = lost::void_note(place);
+        let _ = note::void(place);
     }
     noted
 }
@@ -116,7 +115,7 @@ fn unsynced(system: &FileSystem) -> String {
 fn make(name: &str, end: &str) -> Result<(), Error> {
     match in_state_directory(name, end)? {
         Some(note) => runtime::make_note(&note),
-        None => Err(Error::new("cannot open", &record::directory(), Errno::NOENT)),
+        None => Err(Error::new("cannot open", &state_directory::directory(), Errno::NOENT)),
     }
 }
 
@@ -128,7 +127,7 @@ fn has(name: &str, end: &str) -> bool {
 /// Returns the name of the note with the `end` for the hold `name` of this state directory: another
 /// state directory may have a hold of this name. `None` if there is no state directory.
 fn in_state_directory(name: &str, end: &str) -> Result<Option<String>, Error> {
-    let directory = FileId::read(&record::directory())?;
+    let directory = FileId::read(&state_directory::directory())?;
     Ok(directory.map(|id| format!("{name}.{}.{end}", id.word())))
 }
 

@@ -3,7 +3,7 @@
 
 use crate::config::Config;
 use crate::error::HoldFailure;
-use crate::record;
+use crate::state_directory;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
 use synconce_durable::pins::mount_of;
@@ -11,14 +11,14 @@ use synconce_probe::mounts::{self, Mount};
 
 /// Returns the directory of the markers if it is in memory: a power cut removes the markers.
 pub fn in_memory() -> Option<PathBuf> {
-    let directory = record::directory();
+    let directory = state_directory::directory();
     with_mount(&directory, Mount::is_in_memory).unwrap_or(false).then_some(directory)
 }
 
 /// Refuses a hold that would hold or set aside its own marker, and one whose marker would be in
 /// what another hold holds.
 pub(crate) fn refuse(config: &Config) -> Result<(), HoldFailure> {
-    let directory = record::directory();
+    let directory = state_directory::directory();
     let nearest = existing(&directory);
     let found = nearest.canonicalize().on("cannot find", nearest)?;
     let aside = config.to_set_aside();

@@ -3,8 +3,8 @@
 use crate::config::Config;
 use crate::error::HoldFailure;
 use crate::live;
-use crate::overlay::ResolvedPath;
 use crate::record::HoldRecord;
+use crate::resolved_path::ResolvedPath;
 use crate::unclean::unclean;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

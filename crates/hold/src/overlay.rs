@@ -15,15 +15,15 @@ mod take_back;
 
 pub use self::clean::{clean, restore_attributes, sync};
 
-use crate::config::Held;
-use crate::lost;
-use crate::safe_directory::{Astray, SafeDirectory, is_same, resolve, type_of};
+use crate::note;
+use crate::resolved_path::{ResolvedPath, UPPER};
+use crate::safe_directory::{Astray, SCRATCH, SafeDirectory, is_same, type_of};
 use rustix::fs::{AtFlags, Mode, OFlags, StatVfsMountFlags};
 use rustix::io::Errno;
 use rustix::mount::{
     MountAttrFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, move_mount, open_tree, unmount,
 };
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -32,112 +32,11 @@ use synconce_durable::mutant;
 use synconce_probe::mounts::{self, Mount};
 use synconce_sys::overlay::mounted;
 
-/// The directory beside held files in which their overlays have their directories.
-pub const SCRATCH: &str = ".synconce-hold";
-/// The upper directory of an overlay over one file.
-const UPPER: &str = "upper";
 const WORK: &str = "work";
 /// The empty lower directory, on which the overlay is mounted for a moment.
 const POINT: &str = "lower";
 
-/// A held path, with links above its last component resolved.
-#[derive(Clone, Debug)]
-pub struct ResolvedPath {
-    parent: PathBuf,
-    name: OsString,
-    is_file: bool,
-}
-
 impl ResolvedPath {
-    /// Finds the place of `held`.
-    ///
-    /// # Errors
-    /// Names the directory that does not exist or cannot be reached.
-    pub fn find(held: &Held) -> Result<Self, Error> {
-        let above = held.path.parent().unwrap_or(Path::new("/"));
-        Ok(Self {
-            parent: resolve(above)?,
-            name: held.path.file_name().unwrap_or_default().to_owned(),
-            is_file: held.kind.is_file(),
-        })
-    }
-
-    /// Returns the place of `held` in `parent`, which has no links.
-    pub fn at(parent: PathBuf, held: &Held) -> Self {
-        let name = held.path.file_name().unwrap_or_default().to_owned();
-        Self { parent, name, is_file: held.kind.is_file() }
-    }
-
-    /// Returns the held path.
-    pub fn path(&self) -> PathBuf {
-        self.parent.join(&self.name)
-    }
-
-    /// Returns the last name of the held path.
-    pub(crate) fn name(&self) -> &OsStr {
-        &self.name
-    }
-
-    /// Returns the directory that has the held path.
-    pub fn parent(&self) -> &Path {
-        &self.parent
-    }
-
-    /// Opens the directory that has the held path.
-    ///
-    /// # Errors
-    /// Names the path. A link that was put there since is an error.
-    pub(crate) fn open_parent(&self) -> Result<SafeDirectory, Error> {
-        SafeDirectory::open(&self.parent)
-    }
-
-    /// Whether the held path is one file, and not a directory.
-    pub fn is_file(&self) -> bool {
-        self.is_file
-    }
-
-    /// Opens the directory of the overlay, beside the held path; `None` if there is none.
-    ///
-    /// # Errors
-    /// Names what cannot be opened, or is not of a hold.
-    pub(crate) fn scratch(&self) -> Result<Option<SafeDirectory>, Error> {
-        let Some(parent) = SafeDirectory::open_if_there(&self.parent)? else { return Ok(None) };
-        let Some(all) = parent.inner(OsStr::new(SCRATCH))? else { return Ok(None) };
-        all.inner(&self.name)
-    }
-
-    /// Opens the held file below its overlay, to be locked.
-    ///
-    /// # Errors
-    /// Names the file.
-    pub(crate) fn open_below(&self) -> Result<OwnedFd, Error> {
-        let upper = match self.scratch()? {
-            Some(scratch) => scratch.inner(OsStr::new(UPPER))?,
-            None => None,
-        };
-        let missing = || Error::new("cannot find the file below", &self.path(), Errno::NOENT);
-        upper.ok_or_else(missing)?.open_file(&self.name, OFlags::RDWR)
-    }
-
-    fn scratch_path(&self) -> PathBuf {
-        self.parent.join(SCRATCH).join(&self.name)
-    }
-
-    /// Returns the mount over the held path among `mounts`, in the order of mountinfo.
-    pub fn mount<'a>(&self, mounts: &'a [Mount]) -> Option<&'a Mount> {
-        let path = self.path();
-        let at = mounts.iter().rev().find(|mount| mount.point == path)?;
-        is_of_hold(at).then_some(at)
-    }
-
-    /// Whether `mount` is a volatile overlay of a hold and its upper directory may be the one of
-    /// this place. The kernel shows the path that the directory had, or a link in /proc.
-    pub fn may_have(&self, mount: &Mount) -> bool {
-        let upper = if self.is_file { self.scratch_path().join(UPPER) } else { self.path() };
-        let shown = mount.option("upperdir");
-        is_of_hold(mount) && shown.is_none_or(|shown| shown == upper || shown.starts_with("/proc"))
-    }
-
     /// Holds the path: mounts the overlay over it. The overlay is read-only, until it is known that no
     /// process has files below open: a lock through the overlay is no lock there.
     ///
@@ -147,13 +46,13 @@ impl ResolvedPath {
         let path = self.path();
         let parent = self.open_parent()?;
         self.clean_in(&parent)?;
-        let (all, scratch) = parent.make_below(OsStr::new(SCRATCH), &self.name)?;
+        let (all, scratch) = parent.make_below(OsStr::new(SCRATCH), self.name())?;
         let [upper, work, lower] = [UPPER, WORK, POINT].map(|name| scratch.make(OsStr::new(name)));
         let (upper, work, lower) = (upper?, work?, lower?);
-        lost::write_note(self, &scratch)?;
+        note::write(self, &scratch)?;
         // From here on the file is the one that is open, whatever has its name.
-        let target = parent.open_file(&self.name, OFlags::PATH)?;
-        let top = if self.is_file {
+        let target = parent.open_file(self.name(), OFlags::PATH)?;
+        let top = if self.is_file() {
             self.link_in(&upper, &parent, &target)?
         } else {
             self.open_same(&parent, &target)?
@@ -169,7 +68,7 @@ impl ResolvedPath {
             context.flag("volatile")
         });
         let overlay = overlay.on("cannot mount a volatile overlay for", &path)?;
-        let mount = if self.is_file {
+        let mount = if self.is_file() {
             let mount = self.mount_of_file(&scratch, &overlay);
             mount.on("cannot clone the mount for", &path)?
         } else {
@@ -191,7 +90,7 @@ impl ResolvedPath {
         parent: &SafeDirectory,
         target: &OwnedFd,
     ) -> Result<OwnedFd, Error> {
-        let (path, name) = (self.path(), &self.name);
+        let (path, name) = (self.path(), self.name());
         let linked = rustix::fs::linkat(parent, name, upper, name, AtFlags::empty());
         linked.on("cannot link to", &path)?;
         let target = rustix::fs::fstat(target).on("cannot look at", &path)?;
@@ -206,7 +105,7 @@ impl ResolvedPath {
     /// Opens the held directory, which is `target`, as an upper directory.
     fn open_same(&self, parent: &SafeDirectory, target: &OwnedFd) -> Result<OwnedFd, Error> {
         let path = self.path();
-        let opened = parent.open_directory(&self.name)?;
+        let opened = parent.open_directory(self.name())?;
         let stat = |file: &OwnedFd| rustix::fs::fstat(file).on("cannot look at", &path);
         if is_same(&stat(&opened)?, &stat(target)?) {
             Ok(opened)
@@ -224,14 +123,14 @@ impl ResolvedPath {
         let flags = OpenTreeFlags::OPEN_TREE_CLONE
             | OpenTreeFlags::OPEN_TREE_CLOEXEC
             | OpenTreeFlags::AT_SYMLINK_NOFOLLOW;
-        match open_tree(overlay, &self.name, flags) {
+        match open_tree(overlay, self.name(), flags) {
             Err(Errno::INVAL) => {}
             other => return other,
         }
         // Before Linux 6.15 only a mount that is attached can be cloned.
         let point = scratch.path_to(OsStr::new(POINT));
         attach(overlay, rustix::fs::open(&point, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?)?;
-        let mount = open_tree(rustix::fs::CWD, point.join(&self.name), flags);
+        let mount = open_tree(rustix::fs::CWD, point.join(self.name()), flags);
         unmount(&point, UnmountFlags::DETACH)?;
         mount
     }
@@ -240,7 +139,7 @@ impl ResolvedPath {
     /// through the overlay then fails with `EIO`. `false` if this user may not open the path.
     pub fn has_write_back_error(&self) -> bool {
         let opened = self.open_parent();
-        let file = opened.and_then(|parent| parent.open_file(&self.name, OFlags::RDONLY));
+        let file = opened.and_then(|parent| parent.open_file(self.name(), OFlags::RDONLY));
         file.is_ok_and(|file| rustix::fs::fsync(file) == Err(Errno::IO))
     }
 
@@ -255,7 +154,7 @@ impl ResolvedPath {
     pub fn is_in_use(&self) -> Result<Option<bool>, Error> {
         let Some(scratch) = self.scratch()? else { return Ok(None) };
         // The mount below writes to the directories.
-        if !lost::is_noted(&scratch)? {
+        if !note::is_noted(&scratch)? {
             return Ok(None);
         }
         let mut found = Vec::new();
@@ -306,10 +205,10 @@ impl ResolvedPath {
     pub(crate) fn mount_point(&self, mount: &Mount) -> Result<(SafeDirectory, PathBuf), Error> {
         let parent = self.open_parent()?;
         // A directory above may be another by now. A name that has a mount cannot be renamed.
-        if parent.mount_of(&self.name)? != mount.id {
+        if parent.mount_of(self.name())? != mount.id {
             return Err(Astray::Replaced.on(&self.path()));
         }
-        let point = parent.path_to(&self.name);
+        let point = parent.path_to(self.name());
         Ok((parent, point))
     }
 }
@@ -340,13 +239,6 @@ fn flags_of_mount(directory: &OwnedFd) -> rustix::io::Result<MountAttrFlags> {
         } else {
             MountAttrFlags::MOUNT_ATTR_STRICTATIME
         })
-}
-
-/// Whether `mount` is a volatile overlay of a hold.
-pub fn is_of_hold(mount: &Mount) -> bool {
-    let is_volatile = mount.has_option("volatile") || mount.has_option("fsync=volatile");
-    // The source that every overlay of `sys::overlay` has.
-    mount.type_name == "overlay" && mount.source == "synconce" && is_volatile
 }
 
 /// Mounts the detached `mount` over `target`.

@@ -1,7 +1,6 @@
 //! Whether the overlays of a new hold reach the processes that may write to the held files: a lock
 //! through an overlay is no lock on the file below.
 
-use crate::error::HoldFailure;
 use crate::live::{Overlay, View, below, spot};
 use crate::open_files::{FileUser, identity};
 use crate::patience::eventually;
@@ -67,23 +66,20 @@ impl fmt::Display for Unreached {
     }
 }
 
-/// Refuses while a held directory of `record`, which is mounted, is writable without its overlay: a
-/// mount of the directory, or of one below it, was made before the start.
+/// Returns how a held directory of `record`, which is mounted, stays writable without its overlay: by a
+/// mount of the directory, or of one below it, that was made before the start.
 ///
 /// A mount of a directory above is accepted. Each service with `PrivateTmp=` and each container has
 /// a copy of all mounts, mostly without a process that opens the files, and receives the overlay
 /// where the mounts propagate. Files of bbolt are locked by the guard.
-pub(crate) fn refuse_bypasses(record: &HoldRecord) -> Result<(), HoldFailure> {
+pub(crate) fn find_bypass(record: &HoldRecord) -> Result<Option<Unreached>, Error> {
     let mut found = None;
     let is_free = || {
         let view = View::take()?;
         found = view.overlays(record)?.iter().find_map(|overlay| bypass(overlay, &view));
         Ok::<_, Error>(found.is_none())
     };
-    match (eventually(is_free)?, found) {
-        (false, Some(why)) => Err(HoldFailure::Unreached(why)),
-        _ => Ok(()),
-    }
+    Ok(if eventually(is_free)? { None } else { found })
 }
 
 fn bypass(overlay: &Overlay<'_>, view: &View) -> Option<Unreached> {

@@ -6,8 +6,8 @@
 //! (`sb_prepare_remount_readonly` in fs/namespace.c). Only root outside of user namespaces can make
 //! it writable again.
 
-use crate::overlay::ResolvedPath;
 use crate::patience::eventually;
+use crate::resolved_path::ResolvedPath;
 use rustix::fs::CWD;
 use rustix::io::Errno;
 use rustix::mount::{FsPickFlags, fsconfig_reconfigure, fsconfig_set_flag, fspick};

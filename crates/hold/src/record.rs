@@ -2,9 +2,10 @@
 
 use crate::config::{self, Config, Held};
 use crate::file_id::FileId;
+use crate::file_system::FileSystem;
 use crate::lost_writes::{self, Loss};
-use crate::mounted::file_system_of;
-use crate::overlay::ResolvedPath;
+use crate::resolved_path::ResolvedPath;
+use crate::state_directory::{self, MARKER};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
@@ -13,14 +14,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
 use synconce_durable::replace::{self, Rights, exists};
-use synconce_durable::{mutant, standard_paths, state_file};
-
-/// The directory of the markers below the state directory.
-const HOLDS: &str = "holds";
-/// The end of the name of a marker. No name of a hold has a dot, so no other file is a marker.
-const MARKER: &str = ".json";
-/// The end of the name of a journal of what was set aside.
-pub(crate) const ASIDE: &str = ".aside.json";
+use synconce_durable::{mutant, state_file};
 
 /// What is in the marker.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -76,35 +70,6 @@ pub struct Spot {
     /// mounted, and in markers of older versions.
     #[serde(default)]
     pub directories: Vec<FileId>,
-}
-
-/// A mounted file system below held files.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FileSystem {
-    /// The mount point.
-    pub point: PathBuf,
-    /// The id of the mount: the unique id where the kernel has it (statx(2),
-    /// STATX_MNT_ID_UNIQUE, Linux 6.8), which no later mount gets.
-    pub mount: u64,
-    /// The super block. `None` in markers of older versions, and if sysfs does not show it.
-    #[serde(default)]
-    pub super_block: Option<SuperBlock>,
-    /// What is at the mount point. `None` in markers of older versions.
-    #[serde(default)]
-    pub root: Option<FileId>,
-    /// The errors that ext4 had counted. `None` in markers of older versions, and if sysfs does not
-    /// show the number.
-    #[serde(default)]
-    pub errors: Option<u64>,
-}
-
-/// The directory in sysfs of a super block: see [`synconce_probe::super_block`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SuperBlock {
-    /// Its path.
-    pub directory: PathBuf,
-    /// Its inode number.
-    pub number: u64,
 }
 
 impl HoldRecord {
@@ -175,7 +140,7 @@ impl HoldRecord {
     /// # Errors
     /// Names the file. A marker that cannot be read is not a missing marker.
     pub fn read(name: &str) -> Result<Option<Self>, Error> {
-        let path = path(name);
+        let path = state_directory::marker(name);
         match state_file::open(&path) {
             Err(error) if error == Errno::NOENT => Ok(None),
             file => {
@@ -201,7 +166,7 @@ impl HoldRecord {
         if mutant::is("hold-marker-unwritten") {
             return Ok(());
         }
-        let path = path(&self.name);
+        let path = state_directory::marker(&self.name);
         replace::make_directories_above(&path)?;
         let text = serde_json::to_vec_pretty(self).map_err(std::io::Error::from);
         let text = text.on("cannot write", &path)?;
@@ -216,7 +181,7 @@ impl HoldRecord {
     /// # Errors
     /// As for [`HoldRecord::write`]. Both files are removed then.
     pub(crate) fn write_first(&self) -> Result<(), Error> {
-        let path = intact_path(&self.name);
+        let path = state_directory::intact(&self.name);
         replace::make_directories_above(&path)?;
         let mut file = File::options();
         file.write(true).create(true).mode(0o644).open(&path).on("cannot create", &path)?;
@@ -229,7 +194,7 @@ impl HoldRecord {
     /// As for [`HoldRecord::note_losses`].
     pub(crate) fn note_failure(&mut self) -> Result<(), Error> {
         let places = self.known_places();
-        let systems = places.iter().filter_map(|place| file_system_of(place.parent()).ok());
+        let systems = places.iter().filter_map(|place| FileSystem::of(place.parent()).ok());
         // A place may be covered by another disk by now.
         let systems: Vec<_> = systems.chain(self.file_systems.iter().cloned()).collect();
         self.note_losses(&systems)
@@ -241,7 +206,7 @@ impl HoldRecord {
     /// # Errors
     /// As for [`HoldRecord::note_losses`].
     pub(crate) fn note_loss(&mut self, path: &Path) -> Result<(), Error> {
-        match file_system_of(path) {
+        match FileSystem::of(path) {
             Ok(system) => self.note_losses(&[system]),
             Err(_) => self.note_failure(),
         }
@@ -261,7 +226,7 @@ impl HoldRecord {
         let noted = lost_writes::note(&self.name, systems, &self.known_places());
         let is_removed = self.has_intact
             && !mutant::is("hold-failure-in-memory")
-            && replace::remove(&intact_path(&self.name)).is_ok();
+            && replace::remove(&state_directory::intact(&self.name)).is_ok();
         // Other readers look at the marker alone.
         let written = self.write();
         if is_removed { Ok(()) } else { written.or_else(|error| noted.map_err(|_| error)) }
@@ -279,7 +244,8 @@ impl HoldRecord {
     /// Whether [`HoldRecord::note_losses`] was called for this hold, or may have been: the state
     /// directory cannot be looked at.
     pub(crate) fn has_noted_failure(&self) -> bool {
-        let is_intact = !self.has_intact || exists(&intact_path(&self.name)).unwrap_or(false);
+        let is_intact =
+            !self.has_intact || exists(&state_directory::intact(&self.name)).unwrap_or(false);
         !self.losses.is_empty() || !is_intact || lost_writes::is_noted(&self.name)
     }
 
@@ -287,11 +253,12 @@ impl HoldRecord {
     /// why. A disk that is full or read-only has no room for the name.
     pub(crate) fn keep_damaged(name: &str) {
         if Self::read(name).is_err_and(|error| Self::is_damage(&error)) {
-            let kept = directory().join(format!("{name}{MARKER}.damaged"));
+            let kept = state_directory::directory().join(format!("{name}{MARKER}.damaged"));
             let new = kept.with_extension("new");
             let _ = fs::remove_file(&new);
             // An earlier one stays if there is no room for this one.
-            let _ = fs::hard_link(path(name), &new).and_then(|()| fs::rename(&new, &kept));
+            let _ = fs::hard_link(state_directory::marker(name), &new)
+                .and_then(|()| fs::rename(&new, &kept));
             // A rename over another name of the same file does nothing (rename(2)).
             let _ = fs::remove_file(&new);
         }
@@ -302,9 +269,9 @@ impl HoldRecord {
     /// # Errors
     /// Names the act and path.
     pub fn clear(name: &str) -> Result<(), Error> {
-        replace::remove(&path(name))?;
+        replace::remove(&state_directory::marker(name))?;
         // Without a marker the file says nothing, and the next start makes it anew.
-        let _ = fs::remove_file(intact_path(name));
+        let _ = fs::remove_file(state_directory::intact(name));
         // After the marker: a marker without its note would say that nothing is lost.
         lost_writes::forget(name)
     }
@@ -314,43 +281,6 @@ impl HoldRecord {
     /// # Errors
     /// Names the directory.
     pub fn names() -> Result<Vec<String>, Error> {
-        names_with(MARKER)
+        state_directory::names_with(MARKER)
     }
-}
-
-/// Returns the names of the holds that have a file with the `ending`, sorted.
-pub(crate) fn names_with(ending: &str) -> Result<Vec<String>, Error> {
-    let directory = directory();
-    let entries = match fs::read_dir(&directory) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.on("cannot read", &directory)?,
-    };
-    let mut names = Vec::new();
-    for entry in entries {
-        let file = entry.on("cannot read", &directory)?.file_name();
-        let name = file.to_str().and_then(|file| file.strip_suffix(ending));
-        names.extend(name.filter(|name| !name.contains('.')).map(str::to_owned));
-    }
-    names.sort();
-    Ok(names)
-}
-
-/// Returns the directory of the markers.
-pub fn directory() -> PathBuf {
-    standard_paths::system(None).join(HOLDS)
-}
-
-/// Returns the path of the marker of the hold `name`.
-pub fn path(name: &str) -> PathBuf {
-    directory().join(format!("{name}{MARKER}"))
-}
-
-/// Returns the path of the file of [`HoldRecord::has_intact`] of the hold `name`.
-fn intact_path(name: &str) -> PathBuf {
-    directory().join(format!("{name}.intact"))
-}
-
-/// Returns the path of the journal of what was set aside for the hold `name`.
-pub fn aside_path(name: &str) -> PathBuf {
-    directory().join(format!("{name}{ASIDE}"))
 }

@@ -16,11 +16,13 @@ use crate::awaited_lock::OnWait;
 use crate::config::{AfterCrash, Config};
 use crate::docker_layers::{self, Orphans};
 use crate::error::Unclean;
-use crate::lost;
+use crate::file_system::FileSystem;
 use crate::lost_writes::{self, Loss};
-use crate::mounted::{file_system_of, has_failed};
-use crate::overlay::{self, ResolvedPath};
-use crate::record::{FileSystem, HoldRecord};
+use crate::mounted::has_failed;
+use crate::note;
+use crate::overlay;
+use crate::record::HoldRecord;
+use crate::resolved_path::ResolvedPath;
 use crate::runtime::Lock;
 use crate::unclean::unclean;
 use std::io::ErrorKind;
@@ -225,7 +227,7 @@ fn sync_for_wipe(record: &mut HoldRecord, places: &[ResolvedPath]) -> Result<(),
         // What has failed is mounted there now, and has another number than before a boot.
         has_failed(system).then(|| {
             let unknown = || FileSystem { super_block: None, ..system.clone() };
-            file_system_of(&system.point).unwrap_or_else(|_| unknown())
+            FileSystem::of(&system.point).unwrap_or_else(|_| unknown())
         })
     };
     let failed: Vec<_> = record.file_systems.iter().filter_map(failed).collect();
@@ -245,9 +247,9 @@ fn losses(record: &HoldRecord, places: &[ResolvedPath]) -> Result<Vec<Loss>, Err
     let are_all_known = !losses.iter().any(Loss::is_unseen);
     let mut seen = Vec::new();
     for place in places {
-        let system = file_system_of(place.parent())?;
+        let system = FileSystem::of(place.parent())?;
         if !are_all_known
-            || lost::has_lost_writes(place)
+            || note::has_lost_writes(place)
             || lost_writes::is_noted_for_restore(&record.name, &system)
         {
             seen.push(Loss::read(&system));

@@ -6,7 +6,6 @@
 //! database. The hold itself does not depend on the guard.
 
 use crate::awaited_lock::{self, AwaitedLock, LockOf, OnWait};
-use crate::error::HoldFailure;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
@@ -178,16 +177,14 @@ fn locked(name: &str, of: impl Fn() -> LockOf, on_wait: OnWait<'_>) -> Result<Ow
 }
 
 /// Takes the place of the one `synconce hold run` of the hold `name`, until the value is dropped.
-/// Waits until no other command changes the hold, and calls `on_wait` before.
+/// Waits until no other command changes the hold, and calls `on_wait` before. Returns `None` while
+/// another process has the place.
 ///
 /// # Errors
-/// [`HoldFailure::Running`] while another process has the place.
-pub fn only_runner(name: &str, on_wait: OnWait<'_>) -> Result<OwnedFd, HoldFailure> {
+/// Names the file that cannot be locked.
+pub fn only_runner(name: &str, on_wait: OnWait<'_>) -> Result<Option<OwnedFd>, Error> {
     let _lock = Lock::take(name, on_wait)?;
-    match run_place(name, FlockOperation::NonBlockingLockExclusive)? {
-        Some(place) => Ok(place),
-        None => Err(HoldFailure::Running(name.to_owned())),
-    }
+    run_place(name, FlockOperation::NonBlockingLockExclusive)
 }
 
 /// Whether a process has the place of [`only_runner`]. The caller has the lock of the hold.

@@ -25,6 +25,8 @@ use synconce_fs::{remove, threads};
 use synconce_probe::mounts;
 use synconce_sys::overlay::link_to;
 
+/// The directory beside held files in which their overlays have their directories.
+pub const SCRATCH: &str = ".synconce-hold";
 /// Permission to write, for the group and for others.
 const OF_OTHERS: u32 = 0o022;
 

@@ -6,19 +6,19 @@ use crate::boot::kernel_boot_id;
 use crate::config::{Config, Held, HeldKind};
 use crate::error::{HoldFailure, Unclean};
 use crate::file_id::FileId;
+use crate::file_system::FileSystem;
 use crate::kind;
-use crate::lost;
 use crate::lost_writes;
 use crate::made::Made;
 use crate::marker_place;
-use crate::mounted::file_system_of;
+use crate::note;
 use crate::open_files::FileUser;
 use crate::overlaps;
-use crate::overlay::ResolvedPath;
 use crate::patience::eventually;
 use crate::reach::{self, Unreached};
 use crate::read_only::{ReadOnly, is_read_only};
 use crate::record::{HoldRecord, Spot};
+use crate::resolved_path::ResolvedPath;
 use crate::runtime::{self, Lock};
 use crate::safe_directory::{Astray, SafeDirectory};
 use crate::stop;
@@ -139,14 +139,13 @@ fn begin(
 ) -> Result<Option<FileUser>, HoldFailure> {
     hold_all(record)?;
     note_devices(record)?;
-    reach::refuse_bypasses(record)?;
+    reach::find_bypass(record)?.map_or(Ok(()), Err)?;
     let first = match daemon {
         DaemonStart::Child(_) => None,
         DaemonStart::Elsewhere => reach::first_without(record)?,
     };
     if let (Some(first), Some(_)) = (&first, &record.config.unit) {
-        let why = Unreached::First(record.name.clone(), first.clone());
-        return Err(HoldFailure::Unreached(why));
+        return Err(Unreached::First(record.name.clone(), first.clone()).into());
     }
     make_writable(record)?;
     lock.guard(locked)?;
@@ -219,7 +218,7 @@ fn record(config: &Config, boot: String) -> Result<HoldRecord, Error> {
         let parent = place.parent().to_owned();
         spots.push(Spot { parent, device: None, id, directories: Vec::new() });
         // The directory above: the file itself may be missing, or held already.
-        let system = file_system_of(place.parent())?;
+        let system = FileSystem::of(place.parent())?;
         if !file_systems.contains(&system) {
             file_systems.push(system);
         }
@@ -326,7 +325,7 @@ fn refuse_foreign(place: &ResolvedPath, config: &Config) -> Result<(), HoldFailu
         });
     }
     let unclean = |why| Err(HoldFailure::Unclean(config.name.clone(), why));
-    match lost::was_mounted(place) {
+    match note::was_mounted(place) {
         None => unclean(Unclean::UnknownMarker),
         Some(false) => unclean(Unclean::Marker),
         // Nothing is lost, and nothing synced yet: the marker that said so is gone.

@@ -3,13 +3,15 @@
 use crate::awaited_lock::OnWait;
 use crate::boot::kernel_boot_id;
 use crate::error::HoldFailure;
+use crate::file_system::FileSystem;
 use crate::live::{Obstacle, Overlay, View};
-use crate::mounted::{is_in, is_where_it_was};
+use crate::mounted::is_where_it_was;
 use crate::open_files::FileUser;
-use crate::overlay::{self, ResolvedPath};
+use crate::overlay;
 use crate::patience::eventually;
 use crate::read_only::ReadOnly;
-use crate::record::{FileSystem, HoldRecord};
+use crate::record::HoldRecord;
+use crate::resolved_path::ResolvedPath;
 use crate::runtime::Lock;
 use crate::safe_directory::SafeDirectory;
 use crate::unclean::unclean;
@@ -233,7 +235,7 @@ fn pins(record: &HoldRecord) -> Result<Vec<(OwnedFd, PathBuf)>, Error> {
         }
     }
     // Another file system may be mounted over the directory by now.
-    let is_pinned = |system: &FileSystem| places.iter().any(|place| is_in(place.parent(), system));
+    let is_pinned = |system: &FileSystem| places.iter().any(|place| system.has(place.parent()));
     for system in systems.filter(|system| !is_pinned(system)) {
         if is_where_it_was(system) {
             pins.push(open(&system.point)?);

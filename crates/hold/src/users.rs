@@ -2,8 +2,8 @@
 //! overlay over them.
 
 use crate::open_files::{self, FileUser, OpenFile};
-use crate::overlay::ResolvedPath;
 use crate::patience::eventually;
+use crate::resolved_path::ResolvedPath;
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::{OpenTreeFlags, open_tree};
 use std::collections::HashSet;

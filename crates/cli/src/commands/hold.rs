@@ -21,8 +21,9 @@ use synconce_hold::config::{Config, Unusable, name_of, path_of};
 use synconce_hold::error::HoldFailure;
 use synconce_hold::marker_place;
 use synconce_hold::overlaps::refuse_unmarked;
-use synconce_hold::record::{self, HoldRecord};
+use synconce_hold::record::HoldRecord;
 use synconce_hold::start::{DaemonStart, Started, start};
+use synconce_hold::state_directory;
 use synconce_hold::stop::{Left, Stopped, stop};
 use synconce_sys::process::{self, ChildChange, Side, WaitFor, Whose};
 
@@ -102,7 +103,7 @@ fn read_or_recall(word: &OsStr) -> Result<Config, CommandError> {
                 "{}, then type: synconce hold recover {}; if the held files are gone for good: rm {}",
                 set_up(word).unwrap_or(written),
                 quote(Path::new(word)),
-                quote(&record::path(&name))
+                quote(&state_directory::marker(&name))
             )))
         }
         (config, _) => config,
@@ -141,7 +142,7 @@ fn set_up(name: &OsStr) -> Option<String> {
 /// Says that there is no such hold. Nothing is made for a mistyped name.
 fn known(word: &OsStr) -> Result<String, CommandError> {
     let name = name_of(word)?;
-    let files = [path_of(word), record::path(&name), record::aside_path(&name)];
+    let files = [path_of(word), state_directory::marker(&name), state_directory::journal(&name)];
     if files.iter().any(|path| path.symlink_metadata().is_ok()) {
         Ok(name)
     } else {

@@ -5,7 +5,7 @@ mod path;
 use super::{README, REPLACED, directory_name, exists, split};
 use crate::file_id::FileId;
 use crate::lost_writes::Loss;
-use crate::record;
+use crate::state_directory;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -124,7 +124,7 @@ impl Journal {
     /// # Errors
     /// Names the file.
     pub fn read(name: &str) -> Result<Self, Error> {
-        let path = record::aside_path(name);
+        let path = state_directory::journal(name);
         match state_file::open(&path) {
             Err(error) if error == rustix::io::Errno::NOENT => {
                 let name = name.to_owned();
@@ -142,7 +142,7 @@ impl Journal {
     /// # Errors
     /// Names the directory.
     pub fn names() -> Result<Vec<String>, Error> {
-        record::names_with(record::ASIDE)
+        state_directory::names_with(state_directory::ASIDE)
     }
 
     /// Returns the files that a restore would put back, where they belong. Of a restore that has
@@ -163,7 +163,7 @@ impl Journal {
             return Ok(());
         }
         self.put_back = self.commands();
-        let path = record::aside_path(&self.name);
+        let path = state_directory::journal(&self.name);
         replace::make_directories_above(&path)?;
         let text = serde_json::to_vec_pretty(self).map_err(std::io::Error::from);
         let text = text.on("cannot write", &path)?;

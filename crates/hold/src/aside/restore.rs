@@ -12,11 +12,12 @@ use super::journal::{Journal, Move, Set};
 use super::{README, REPLACED, directory, mount_below, rename_no_replace, settle, split};
 use crate::awaited_lock::OnWait;
 use crate::boot::kernel_boot_id;
+use crate::file_system::FileSystem;
 use crate::lost_writes::{self, Loss};
-use crate::mounted::{file_system_of, is_in};
-use crate::record::{self, HoldRecord};
+use crate::record::HoldRecord;
 use crate::runtime::{self, Lock};
 use crate::safe_directory::{SafeDirectory, sync_file_systems};
+use crate::state_directory;
 use crate::unclean::unclean;
 use crate::users;
 use rustix::io::Errno;
@@ -142,7 +143,7 @@ fn refuse_gone(journal: &Journal) -> Result<(), RestoreError> {
             let place = journal.place_of_directory(index, &made.path);
             if directory::open_at(set, &made.path, &place)?.is_none() {
                 let (directory, inode) = (made.path.clone(), made.id.inode);
-                let journal = record::aside_path(&journal.name);
+                let journal = state_directory::journal(&journal.name);
                 return Err(RestoreError::Gone { directory, inode, journal });
             }
         }
@@ -218,7 +219,7 @@ fn move_away(
 fn sync_disks(journal: &mut Journal, chosen: &[(&Set, &Move)]) -> Result<(), Error> {
     let parents = parents(chosen);
     // Before the syncs: a disk that has failed may no longer be found.
-    let systems = parents.iter().map(|parent| Ok((*parent, file_system_of(parent)?)));
+    let systems = parents.iter().map(|parent| Ok((*parent, FileSystem::of(parent)?)));
     let systems: BTreeMap<_, _> = systems.collect::<Result<_, Error>>()?;
     let mut lost = None;
     let opened = sync_file_systems(parents, |error| {
@@ -239,12 +240,12 @@ fn refuse_lost(journal: &Journal, chosen: &[(&Set, &Move)]) -> Result<(), Restor
     let (mut has_root, mut needs_boot) = (false, super_block::is_sysfs_shown());
     let losses = losses(journal)?;
     for parent in parents(chosen) {
-        let system = file_system_of(parent)?;
+        let system = FileSystem::of(parent)?;
         let is_of = |loss: &Loss| loss.is_of(&system);
         if losses.iter().any(|loss| is_of(loss) == Some(true))
             || lost_writes::is_noted_for_restore(&journal.name, &system)
         {
-            has_root |= is_in(Path::new("/"), &system);
+            has_root |= system.has(Path::new("/"));
             lost.insert(system.point);
         } else if losses.iter().any(|loss| is_of(loss).is_none()) {
             needs_boot |= losses.iter().any(Loss::is_unseen);

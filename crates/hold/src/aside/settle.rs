@@ -3,8 +3,8 @@
 use super::journal::Journal;
 use super::{AsideError, PREFIX, directory, exists, sync};
 use crate::awaited_lock::OnWait;
-use crate::record;
 use crate::runtime::Lock;
+use crate::state_directory;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
@@ -60,7 +60,7 @@ pub(super) fn remove_all(journal: &Journal) -> Result<u64, Error> {
             sync(&parent)?;
         }
     }
-    let path = record::aside_path(&journal.name);
+    let path = state_directory::journal(&journal.name);
     if exists(&path)? {
         replace::remove(&path)?;
     }
@@ -73,7 +73,7 @@ fn last_restore(journal: &Journal) -> Result<Option<SystemTime>, Error> {
     if !journal.sets.iter().any(|set| set.restored) {
         return Ok(None);
     }
-    let path = record::aside_path(&journal.name);
+    let path = state_directory::journal(&journal.name);
     let written = path.metadata().and_then(|found| found.modified());
     written.map(Some).on("cannot look at", &path)
 }

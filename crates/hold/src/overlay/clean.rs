@@ -2,7 +2,7 @@
 
 use super::{POINT, ResolvedPath, SCRATCH, WORK, has_mark, own};
 use crate::attributes;
-use crate::lost;
+use crate::note;
 use crate::safe_directory::{SafeDirectory, sync_file_systems, type_of};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
@@ -16,7 +16,7 @@ impl ResolvedPath {
     /// # Errors
     /// Names the act and path.
     pub fn clean(&self) -> Result<(), Error> {
-        match SafeDirectory::open_if_there(&self.parent)? {
+        match SafeDirectory::open_if_there(self.parent())? {
             Some(parent) => self.clean_in(&parent),
             None => Ok(()),
         }
@@ -25,7 +25,7 @@ impl ResolvedPath {
     pub(super) fn clean_in(&self, parent: &SafeDirectory) -> Result<(), Error> {
         // After a power cut a part of the directories may be missing.
         let Some(all) = parent.inner(OsStr::new(SCRATCH))? else { return Ok(()) };
-        if let Some(scratch) = all.inner(&self.name)? {
+        if let Some(scratch) = all.inner(self.name())? {
             own::refuse_foreign(&scratch)?;
             // A start that was killed may have left its overlay there.
             let point = scratch.path_to(OsStr::new(POINT));
@@ -40,10 +40,10 @@ impl ResolvedPath {
                 attributes::sync_all(&scratch)?;
             }
             // The note last: until then it shows that the directory is of a hold.
-            for name in scratch.names()?.iter().filter(|name| !lost::is_note(name)) {
+            for name in scratch.names()?.iter().filter(|name| !note::is_note(name)) {
                 scratch.remove(name)?;
             }
-            all.remove(&self.name)?;
+            all.remove(self.name())?;
         }
         parent.remove_if_empty(OsStr::new(SCRATCH))
     }
@@ -55,12 +55,12 @@ impl ResolvedPath {
         parent: &SafeDirectory,
         scratch: &SafeDirectory,
     ) -> Result<bool, Error> {
-        let held = parent.look(&self.name)?;
+        let held = parent.look(self.name())?;
         let is_directory = held.is_some_and(|held| type_of(&held).is_dir());
-        if self.is_file || !is_directory || !has_mark(scratch)? {
+        if self.is_file() || !is_directory || !has_mark(scratch)? {
             return Ok(false);
         }
-        attributes::restore(|| parent.open_directory(&self.name), &self.path(), scratch)
+        attributes::restore(|| parent.open_directory(self.name()), &self.path(), scratch)
     }
 }
 
@@ -71,7 +71,7 @@ impl ResolvedPath {
 /// Names the act and path.
 pub fn restore_attributes(places: &[ResolvedPath]) -> Result<(), Error> {
     for place in places {
-        let Some(parent) = SafeDirectory::open_if_there(&place.parent)? else { continue };
+        let Some(parent) = SafeDirectory::open_if_there(place.parent())? else { continue };
         let Some(scratch) = place.scratch()? else { continue };
         own::refuse_foreign(&scratch)?;
         place.restore_attributes_in(&parent, &scratch)?;
@@ -87,7 +87,7 @@ pub fn restore_attributes(places: &[ResolvedPath]) -> Result<(), Error> {
 pub fn clean(places: &[ResolvedPath]) -> Result<(), Error> {
     for place in places {
         // On a file system that was made anew there may be no such directory.
-        let Some(parent) = SafeDirectory::open_if_there(&place.parent)? else { continue };
+        let Some(parent) = SafeDirectory::open_if_there(place.parent())? else { continue };
         place.clean_in(&parent)?;
         match parent.inner(OsStr::new(SCRATCH))? {
             Some(all) => all.sync()?,
@@ -105,8 +105,8 @@ pub fn clean(places: &[ResolvedPath]) -> Result<(), Error> {
 pub fn sync(places: &[ResolvedPath], on_loss: impl FnMut(Error)) -> Result<(), Error> {
     let directories = places.iter().flat_map(|place| {
         // A held directory can be a mount point.
-        let held = (!place.is_file).then(|| place.path()).filter(|path| path.is_dir());
-        std::iter::once(place.parent.clone()).chain(held)
+        let held = (!place.is_file()).then(|| place.path()).filter(|path| path.is_dir());
+        std::iter::once(place.parent().to_owned()).chain(held)
     });
     sync_file_systems(directories, on_loss)
 }

@@ -4,14 +4,14 @@
 use super::{POINT, UPPER, WORK};
 use crate::attributes;
 use crate::directories::{Entries, walk};
-use crate::lost;
+use crate::note;
 use crate::safe_directory::{Astray, SafeDirectory, type_of};
 use rustix::fs::{AtFlags, FileType};
 use synconce_durable::error::{Context, Error};
 use synconce_durable::mutant;
 
 /// The entries of the directory of an overlay that are symbolic links.
-const LINKS: [&str; 4] = [attributes::STRIPPED, lost::NOTE, lost::NEW_NOTE, lost::FAILED_NOTE];
+const LINKS: [&str; 4] = [attributes::STRIPPED, note::NOTE, note::NEW_NOTE, note::FAILED_NOTE];
 const ENTRIES: [&str; 7] = [UPPER, WORK, POINT, LINKS[0], LINKS[1], LINKS[2], LINKS[3]];
 
 /// Refuses the directory `scratch` of an overlay if no hold made the directory: the note of a hold
@@ -24,7 +24,7 @@ pub(super) fn refuse_foreign(scratch: &SafeDirectory) -> Result<(), Error> {
         return Ok(());
     }
     scratch.refuse_entries_except(&ENTRIES)?;
-    if lost::is_noted(scratch)? || !has_data(scratch)? {
+    if note::is_noted(scratch)? || !has_data(scratch)? {
         Ok(())
     } else {
         Err(Astray::NotOfHold.on(scratch.path()))

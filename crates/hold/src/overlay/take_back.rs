@@ -17,7 +17,7 @@ impl ResolvedPath {
     /// directory above it; 0 is the directory that has the held path.
     fn directories(&self) -> [(usize, &OsStr); 5] {
         let [all, upper, work, lower] = [SCRATCH, UPPER, WORK, POINT].map(OsStr::new);
-        [(0, all), (1, &self.name), (2, upper), (2, work), (2, lower)]
+        [(0, all), (1, self.name()), (2, upper), (2, work), (2, lower)]
     }
 
     /// Returns the identities of the directories of the overlay, for [`ResolvedPath::take_back`].
@@ -43,7 +43,7 @@ impl ResolvedPath {
     /// # Errors
     /// Names a directory that is not root's and is another one, or that no hold made.
     pub(crate) fn take_back(&self, identities: &[FileId]) -> Result<(), Error> {
-        let mut opened = vec![SafeDirectory::open_if_there(&self.parent)?];
+        let mut opened = vec![SafeDirectory::open_if_there(self.parent())?];
         for (index, (above, name)) in self.directories().into_iter().enumerate() {
             let found = match &opened[above] {
                 Some(above) => above.inner_or_taken_back(name, identities.get(index))?,

@@ -6,9 +6,10 @@ use crate::aside::Journal;
 use crate::config::{Config, Held};
 use crate::file_id::FileId;
 use crate::open_files::identity;
-use crate::overlay::ResolvedPath;
-use crate::record::{self, HoldRecord};
+use crate::record::HoldRecord;
+use crate::resolved_path::ResolvedPath;
 use crate::start::directory_of;
+use crate::state_directory;
 use crate::users;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -33,7 +34,7 @@ pub(super) fn refuse_unmounted(record: &HoldRecord) -> Result<(), RecoverError> 
         Some(point) => Err(RecoverError::NotMounted {
             name: record.name.clone(),
             point: point.clone(),
-            marker: record::path(&record.name),
+            marker: state_directory::marker(&record.name),
         }),
     }
 }

@@ -4,11 +4,13 @@ use super::RecoverError;
 use crate::boot::kernel_boot_id;
 use crate::config::Config;
 use crate::error::Unclean;
+use crate::file_system::FileSystem;
 use crate::lost;
 use crate::lost_writes::Loss;
-use crate::mounted::file_system_of;
-use crate::overlay::ResolvedPath;
-use crate::record::{self, HoldRecord};
+use crate::note;
+use crate::record::HoldRecord;
+use crate::resolved_path::ResolvedPath;
+use crate::state_directory;
 use crate::unclean::unclean;
 use synconce_durable::record::now;
 use synconce_sys::reason;
@@ -46,7 +48,7 @@ impl MarkedState {
             Ok(None) => Ok(Self::Clean),
             Ok(Some(record)) => Ok(Self::from_record(record)),
             Err(error) if HoldRecord::is_damage(&error) => {
-                let path = record::path(&config.name);
+                let path = state_directory::marker(&config.name);
                 let reason =
                     format!("the marker {} is damaged: {}", path.display(), reason(error.io()));
                 let record = Box::new(in_place_of_lost(config, LOST));
@@ -103,8 +105,8 @@ const MAYBE_LOST: &str = "";
 /// losses that are noted beside the files. `boot` is [`LOST`] or [`MAYBE_LOST`].
 fn in_place_of_lost(config: &Config, boot: &str) -> HoldRecord {
     let places = config.hold.iter().filter_map(|held| ResolvedPath::find(held).ok());
-    let lost = places.filter(lost::has_lost_writes);
-    let systems = lost.filter_map(|place| file_system_of(place.parent()).ok());
+    let lost = places.filter(note::has_lost_writes);
+    let systems = lost.filter_map(|place| FileSystem::of(place.parent()).ok());
     HoldRecord {
         name: config.name.clone(),
         started: now(),

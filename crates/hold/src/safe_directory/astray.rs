@@ -1,6 +1,6 @@
 //! What would lead root to another file.
 
-use crate::overlay::SCRATCH;
+use super::SCRATCH;
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::path::Path;

@@ -10,7 +10,7 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use synconce_hold::aside::{self, AsideError, AsideRequest, Journal};
-use synconce_hold::record;
+use synconce_hold::state_directory;
 
 const ALL: [&str; 3] = ["meta.db", "plugin.one", "plugin.two"];
 
@@ -37,7 +37,7 @@ fn crashed_after(made: usize, renamed: usize, readme: &str) {
     for directory in set.directories().iter().skip(made) {
         fs::remove_dir_all(directory).unwrap();
     }
-    fs::write(record::aside_path("test"), serde_json::to_vec(&journal).unwrap()).unwrap();
+    fs::write(state_directory::journal("test"), serde_json::to_vec(&journal).unwrap()).unwrap();
 }
 
 #[test]
@@ -159,7 +159,8 @@ fn another_directory_that_gets_the_name_of_one_that_was_made_is_neither_written_
             if !is_made {
                 set.made.clear();
             }
-            fs::write(record::aside_path("test"), serde_json::to_vec(&journal).unwrap()).unwrap();
+            fs::write(state_directory::journal("test"), serde_json::to_vec(&journal).unwrap())
+                .unwrap();
             let said = ["it has entries that no hold made", "another directory has its name now"];
             let error = aside::set_aside(&request(&[])).unwrap_err().to_string();
             assert!(error.contains(said[usize::from(is_made)]), "{error}");
@@ -181,7 +182,7 @@ fn a_mount_is_named_before_anything_is_renamed_and_none_is_crossed() {
             assert!(error.to_string().contains(point.to_str().unwrap()), "{error}");
             sh(&format!("umount {}", point.display()));
             assert_eq!(listing(), before);
-            assert!(!record::aside_path("test").exists());
+            assert!(!state_directory::journal("test").exists());
         }
         aside::set_aside(&request(&all)).unwrap();
         let point = format!("{DATA}/.synconce-aside-test-1/plugin.one/sub");

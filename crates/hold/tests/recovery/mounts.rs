@@ -4,8 +4,9 @@
 use crate::support::{DATA, config, isolated, make_files, marker, sh};
 use std::path::Path;
 use synconce_hold::error::Unclean;
-use synconce_hold::mounted::{file_system_of, were_mounted};
-use synconce_hold::record::{FileSystem, HoldRecord};
+use synconce_hold::file_system::FileSystem;
+use synconce_hold::mounted::were_mounted;
+use synconce_hold::record::HoldRecord;
 use synconce_hold::unclean::unclean;
 
 #[test]
@@ -13,7 +14,7 @@ fn a_mount_counts_until_it_is_unmounted_wherever_it_is() {
     isolated(|| {
         sh(&format!("mkdir -p {DATA} /var/lib/moved; mount -t tmpfs d {DATA}"));
         make_files("old");
-        let system = file_system_of(&Path::new(DATA).join("not/there")).unwrap();
+        let system = FileSystem::of(&Path::new(DATA).join("not/there")).unwrap();
         assert_eq!(system.point, Path::new(DATA));
         let marker = marker(&config("wipe", ""));
         assert_eq!(marker.file_systems, [system]);
@@ -33,7 +34,7 @@ fn a_disk_that_was_moved_counts() {
         let shown = point.display();
         sh(&format!("mkdir -p /var/lib/moved {DATA} {shown}/data"));
         let mut marker = marker(&config("wipe", ""));
-        marker.file_systems = vec![file_system_of(&point.join("data")).unwrap()];
+        marker.file_systems = vec![FileSystem::of(&point.join("data")).unwrap()];
         assert_eq!(marker.file_systems[0].point, point);
         let without = FileSystem { super_block: None, ..marker.file_systems[0].clone() };
         let old = HoldRecord { file_systems: vec![without], ..marker.clone() };

@@ -8,9 +8,12 @@ use std::fs;
 use std::path::Path;
 use synconce_hold::aside::Loss;
 use synconce_hold::config::{AfterCrash, Config, Held, HeldKind};
-use synconce_hold::overlay::{ResolvedPath, SCRATCH};
-use synconce_hold::record::{self, HoldRecord, SuperBlock};
+use synconce_hold::file_system::SuperBlock;
+use synconce_hold::record::HoldRecord;
 use synconce_hold::recover::{Decision, Layers, RecoverError, Recovered};
+use synconce_hold::resolved_path::ResolvedPath;
+use synconce_hold::safe_directory::SCRATCH;
+use synconce_hold::state_directory;
 
 #[test]
 fn in_the_same_boot_nothing_is_changed() {
@@ -59,10 +62,10 @@ fn an_unclean_end_is_told_by_the_boot_the_mounts_an_error_or_a_damaged_marker() 
         assert!(error.to_string().contains("nothing shows whether"), "{error}");
         assert!(listing().contains("plugin") && has_marker());
         whole.write().unwrap();
-        let text = fs::read(record::path("test")).unwrap();
+        let text = fs::read(state_directory::marker("test")).unwrap();
         for content in [&text[..0], &text[..9], &text[..text.len() - 2], &[0; 4096], b"{}", b"\n"] {
             make_files("old");
-            fs::write(record::path("test"), content).unwrap();
+            fs::write(state_directory::marker("test"), content).unwrap();
             let aside = set_aside(recovered(&config));
             assert!(aside.reason.contains("damaged"), "{}", aside.reason);
             assert!(!listing().contains("plugin") && !has_marker());
@@ -138,7 +141,7 @@ fn a_marker_of_an_older_version_with_a_check_is_for_the_operator_to_decide() {
         let config = config("refuse", "");
         make_files("old");
         crash(&config);
-        let path = record::path("test");
+        let path = state_directory::marker("test");
         let text = fs::read_to_string(&path).unwrap();
         let older = "\"after_crash\": \"check\", \"check\": [\"true\", \"{}\"]";
         fs::write(&path, text.replace("\"after_crash\": \"refuse\"", older)).unwrap();
@@ -196,7 +199,7 @@ fn after_a_damaged_marker_a_missing_file_is_for_the_operator_to_decide() {
         make_files("old");
         sh(&format!("rm {DATA}/meta.db"));
         marker(&config).write().unwrap();
-        fs::write(record::path("test"), "").unwrap();
+        fs::write(state_directory::marker("test"), "").unwrap();
         let before = listing();
         let error = recover(&config, Decision::ByFile).unwrap_err();
         assert!(matches!(error, RecoverError::Refused { .. }), "{error}");

@@ -6,10 +6,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use synconce_hold::aside::{self, AsideError, Journal};
 use synconce_hold::config::Config;
-use synconce_hold::mounted::file_system_of;
-use synconce_hold::overlay::{ResolvedPath, SCRATCH};
-use synconce_hold::record::{self, HoldRecord};
+use synconce_hold::file_system::FileSystem;
+use synconce_hold::record::HoldRecord;
 use synconce_hold::recover::{self, Decision, RecoverError, Recovered, SetAside};
+use synconce_hold::resolved_path::ResolvedPath;
+use synconce_hold::safe_directory::SCRATCH;
+use synconce_hold::state_directory;
 use synconce_probe::mounts;
 
 /// The data directory of the daemon.
@@ -74,7 +76,7 @@ pub fn marker(config: &Config) -> HoldRecord {
         name: config.name.clone(),
         started: "2026-01-02T03:04:05Z".to_owned(),
         boot: synconce_durable::record::boot_id().expect("a boot id"),
-        file_systems: vec![file_system_of(Path::new(DATA)).expect("a file system")],
+        file_systems: vec![FileSystem::of(Path::new(DATA)).expect("a file system")],
         config: config.clone(),
         losses: Vec::new(),
         has_intact: false,
@@ -104,11 +106,11 @@ pub fn cut_recovery_short(config: &Config) {
 /// Writes the journal as a crash leaves it.
 pub fn write_journal(journal: &Journal) {
     let text = serde_json::to_vec(journal).expect("JSON");
-    fs::write(record::aside_path("test"), text).expect("a journal");
+    fs::write(state_directory::journal("test"), text).expect("a journal");
 }
 
 pub fn has_marker() -> bool {
-    record::path("test").exists()
+    state_directory::marker("test").exists()
 }
 
 /// Holds the database and ends the hold as a crash does. Returns the link to the database that

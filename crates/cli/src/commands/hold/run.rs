@@ -12,6 +12,7 @@ use std::process::{Command, ExitCode, ExitStatus};
 use synconce_durable::text::shown;
 use synconce_hold::aside::{self, AsideError};
 use synconce_hold::config::Config;
+use synconce_hold::error::HoldFailure;
 use synconce_hold::recover::{self, Decision, Layers, RecoverError, Recovered, SetAside};
 use synconce_hold::runtime::only_runner;
 use synconce_hold::start::{DaemonStart, Started, refuse_second_daemon};
@@ -121,7 +122,9 @@ fn settled(name: &str) -> Result<(), AsideError> {
 pub(super) fn run(arguments: &HoldRunArguments) -> Result<ExitCode, CommandError> {
     let config = read(&arguments.named.name)?;
     // Until the end: between the steps no `restore` may put files back.
-    let _place = only_runner(&config.name, &say_waiting)?;
+    let Some(_place) = only_runner(&config.name, &say_waiting)? else {
+        return Err(HoldFailure::Running(config.name).into());
+    };
     // A signal ends the wait for another command, and a recovery, which the next one continues.
     decided(&config, Decision::ByFile)?;
     let forwarder = SignalForwarder::later();

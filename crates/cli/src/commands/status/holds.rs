@@ -4,7 +4,7 @@ use super::Shown;
 use crate::commands::hold::{HoldReport, reports};
 use crate::table::fit;
 use crate::text::{printable, say};
-use synconce_hold::record;
+use synconce_hold::state_directory;
 use synconce_hold::status::HoldState;
 
 /// Returns the holds that are in force or interrupted, and whether all could be read; says why
@@ -26,7 +26,7 @@ pub(super) fn shown(hold: HoldReport) -> Shown {
         id: hold.status.name.clone(),
         state: hold.status.state.word(),
         owner: 0,
-        marker: Some(record::path(&hold.status.name)),
+        marker: Some(state_directory::marker(&hold.status.name)),
         advice: hold.advice.iter().cloned().collect(),
         hold: Some(hold),
         counts: true,
