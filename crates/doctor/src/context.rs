@@ -3,16 +3,18 @@
 
 mod archive;
 mod ignore;
+mod part;
 mod sending;
 
-pub use sending::{Sending, SendingCost};
+pub use part::SendingCost;
+pub use sending::Sending;
 
 use crate::engine::ContainerEngine;
 use crate::error::Error;
 use crate::observer::{Observer, check};
 use crate::units::{bytes, whole};
 use ignore::{Ignore, Matched};
-use sending::{Beginning, SentContext};
+use part::{Beginning, SentContext};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;

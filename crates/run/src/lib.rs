@@ -38,4 +38,4 @@ pub use request::held::{is_held, is_in_step, refuse_deadly_filter};
 pub use request::real::{RealError, make_syncs_real, refuse_if_sealed, run_real};
 pub use request::runfile::{Live, Phase, failed_commit, forget_failed_commit, live};
 pub use request::{RequestError, commit, in_flight};
-pub use watch::line::Recording;
+pub use watch::recording::Recording;

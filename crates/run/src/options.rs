@@ -2,7 +2,7 @@
 
 use crate::report::run_error::NoRules;
 use crate::request::held::is_in_step;
-use crate::watch::line::Recording;
+use crate::watch::recording::Recording;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -9,13 +9,15 @@
 mod callers;
 pub(crate) mod line;
 mod programs;
+pub(crate) mod recording;
 mod sampler;
 pub(crate) mod steps;
 mod syncs;
 
 use self::callers::Callers;
-use self::line::{Call as CallLine, LastLine, Recording, Start, Would};
+use self::line::{Call as CallLine, LastLine, Start, Would};
 use self::programs::Programs;
+use self::recording::Recording;
 use self::sampler::{Looks, Sampler};
 use self::steps::StepOf;
 use self::syncs::{CallId, Syncs};

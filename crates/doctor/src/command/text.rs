@@ -19,10 +19,6 @@ pub(crate) const WORTH: f64 = 0.1;
 const SHOWN: usize = 5;
 /// Characters of the command of a step.
 const STEP_WORDS: usize = 100;
-/// The calls of steps that no report counts: the profile of a step lets them through to the kernel.
-pub(crate) const NOT_SEEN: &str = "in steps: openat2 and open_by_handle_at with O_SYNC or O_DSYNC; \
-                                   transfers with RWF_SYNC or RWF_DSYNC; syncs by aio, ioctl and \
-                                   quotactl; unmounts";
 /// What a run risks.
 pub(crate) const RISK: &str = "a power cut during the run leaves files empty or old; `synconce \
                                status` then reports the run";

@@ -1,7 +1,7 @@
 //! The beginning of a build context as an archive, which is written until a time or a signal.
 
 use super::Amount;
-use super::sending::{BYTES, SendingCost, SentContext};
+use super::part::{BYTES, SendingCost, SentContext};
 use crate::observer::Observer;
 use crate::regular_file;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

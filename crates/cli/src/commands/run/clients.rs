@@ -1,7 +1,7 @@
 //! Commands that are clients of a daemon: the daemon makes their syncs, outside of the run.
 
 use super::servers::{
-    DaemonHost, daemon_host, host_of_uri, kind_of_server, server_of, server_of_tests,
+    DaemonHost, Variables, daemon_host, host_of_uri, kind_of_server, server_of, server_of_tests,
 };
 use crate::commands::wrappers::{Wrapper, file_name, parts, script_of};
 use std::ffi::OsString;
@@ -28,9 +28,6 @@ pub(super) enum HoldRequest {
     /// With the command line of a container that requests one.
     Missing(&'static str),
 }
-
-/// Returns the value of an environment variable.
-pub(super) type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// Returns the daemon that `command` has made sync. Returns None if only a file of the client says
 /// on which host the daemon is.

@@ -1,6 +1,7 @@
 //! The host of the database server of a client, as its words and variables name the host.
 
-use super::clients::Variables;
+/// Returns the value of an environment variable.
+pub(super) type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// The host of a daemon or of a database server.
 #[derive(Debug, PartialEq, Eq)]
