@@ -11,6 +11,9 @@ pub use self::aarch64::Registers;
 #[cfg(target_arch = "x86_64")]
 pub use self::x86_64::Registers;
 
+use crate::check;
+use std::io;
+
 /// The register convention of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Convention {
@@ -18,6 +21,18 @@ pub enum Convention {
     Native,
     /// That of the kernel's 32-bit calls: i386 on x86-64, 32-bit Arm on aarch64.
     Compat,
+}
+
+/// Makes a request of ptrace(2) to `thread`.
+pub(crate) fn request(
+    kind: libc::c_uint,
+    thread: u32,
+    address: usize,
+    data: usize,
+) -> io::Result<()> {
+    // SAFETY: `data` is a number or points to a structure that the caller, in this
+    // crate, keeps alive for the kernel to read or fill.
+    check(unsafe { libc::ptrace(kind, thread as i32, address, data) }).map(drop)
 }
 
 #[cfg(test)]

@@ -8,9 +8,8 @@
 //! All functions must be called from one thread, which is the tracer. The tracer must trace no
 //! other thread, and have no children.
 
-use crate::check;
 use crate::process::{self, ChildChange, WaitFor, Whose};
-use crate::registers::Registers;
+use crate::registers::{Registers, request};
 use std::cell::Cell;
 use std::io;
 use std::time::Duration;
@@ -247,17 +246,6 @@ fn unless_gone(
         Err(error) if error.raw_os_error() == Some(libc::ECHILD) => Ok(None),
         other => other,
     }
-}
-
-pub(crate) fn request(
-    kind: libc::c_uint,
-    thread: u32,
-    address: usize,
-    data: usize,
-) -> io::Result<()> {
-    // SAFETY: `data` is a number or points to a structure that the caller, in this
-    // crate, keeps alive for the kernel to read or fill.
-    check(unsafe { libc::ptrace(kind, thread as i32, address, data) }).map(drop)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use crate::overlay::TRIAL_PREFIX;
 use crate::record::{self, Purpose, TreeName};
 use crate::session::DEVICE;
 use crate::store::{Opened, SESSIONS, Store, is_leased, open_directory};
-use crate::{limits, trash, unneeded};
+use crate::{limits, unneeded};
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 use std::fs;
@@ -191,7 +191,7 @@ fn reap(
     id: &str,
     note: Option<record::Session>,
 ) -> Result<Option<Interrupted>, Error> {
-    trash::discard(store, &store.session(id))?;
+    store.discard(&store.session(id))?;
     // The session had ended: its layer belongs to a tree, and only its directory was left.
     let has_ended = match unneeded::drop_unreferenced(store, &[id.to_owned()]) {
         Ok(dropped) => dropped == 0 && store.layer(id).exists(),
@@ -243,7 +243,7 @@ fn unnamed(store: &Store) -> Result<impl Iterator<Item = PathBuf>, Error> {
 /// Removes sessions whose process was killed before they had their name.
 fn sweep_unnamed(store: &Store) -> Result<(), Error> {
     for path in unnamed(store)? {
-        trash::discard(store, &path)?;
+        store.discard(&path)?;
     }
     Ok(())
 }

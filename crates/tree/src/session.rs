@@ -19,7 +19,7 @@ use crate::store::{
     self, SESSION, SESSIONS, Store, encode, open_directory, read, try_lease, write_lightly,
 };
 use crate::strategy::Strategy;
-use crate::{trash, unneeded};
+use crate::unneeded;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -206,7 +206,7 @@ impl<'a, State> Session<'a, State> {
     /// The error names the act and the path.
     pub fn discard(self) -> Result<(), Error> {
         self.roll_back()?;
-        trash::discard(self.store, &self.directory())?;
+        self.store.discard(&self.directory())?;
         // If the store cannot be locked, `gc` finds the layers.
         if let Ok(_lock) = self.store.lock() {
             unneeded::try_drop_unreferenced(self.store, &self.note.layer_ids(&self.id));
@@ -256,7 +256,7 @@ pub(crate) fn leave(store: &Store, id: &str, layers: &[Layer]) {
     let _ = fs::remove_file(directory.join(DEVICE));
     let _ = fs::remove_dir(directory.join(ROOT));
     if fs::remove_dir(&directory).is_err() {
-        let _ = trash::discard(store, &directory);
+        let _ = store.discard(&directory);
     }
     let layers: Vec<String> = layers.iter().map(|layer| layer.id.clone()).collect();
     unneeded::try_drop_unreferenced(store, &layers);

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use std::env;
 use std::fmt::Write as _;
 use std::fs;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{self, Path, PathBuf};
@@ -156,6 +156,15 @@ impl Store {
         let mounts = mounts::ours().unwrap_or_default();
         let mount = pins::mount_of(&self.path, &mounts).ok();
         boot_epoch::now(self.kernel.clone(), mount, self.losses(mount)?)
+    }
+
+    /// Moves `path`, which is in the store, to the trash. Returns whether `path` existed.
+    pub(crate) fn discard(&self, path: &Path) -> Result<bool, Error> {
+        let to = self.path().join(TRASH).join(new_id()?);
+        match fs::rename(path, &to) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            other => other.on("cannot move to the trash", path).map(|()| true),
+        }
     }
 
     /// Returns whether the store's file system has btrfs's subvolumes.

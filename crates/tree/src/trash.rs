@@ -1,10 +1,9 @@
 //! The trash: entries are moved there in one step, and removed later.
 
-use crate::store::{self, CONTENT, Store, TRASH, names_in, open_below, open_directory, try_lease};
+use crate::store::{CONTENT, Store, TRASH, names_in, open_below, open_directory, try_lease};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::ffi::OsStr;
-use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -30,15 +29,6 @@ pub enum IfBusy {
     Wait,
     /// Leaves the trash to the other process.
     Leave,
-}
-
-/// Moves `path`, which is in the store, to the trash. Returns whether `path` existed.
-pub(crate) fn discard(store: &Store, path: &Path) -> Result<bool, Error> {
-    let to = store.path().join(TRASH).join(store::new_id()?);
-    match fs::rename(path, &to) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        other => other.on("cannot move to the trash", path).map(|()| true),
-    }
 }
 
 /// Returns whether the trash has entries.

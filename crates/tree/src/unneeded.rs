@@ -2,7 +2,6 @@
 
 use crate::record::Layer;
 use crate::store::{Opened, Store, open_directory, try_lock};
-use crate::trash;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use std::collections::HashSet;
 use std::io;
@@ -29,7 +28,7 @@ pub(crate) fn drop_layers(store: &Store, layers: &[String]) -> Result<u64, Error
     for id in layers {
         let layer = store.layer(id);
         if let Some(_lock) = take_from_readers(&layer)? {
-            dropped += u64::from(trash::discard(store, &layer)?);
+            dropped += u64::from(store.discard(&layer)?);
         }
     }
     Ok(dropped)

@@ -5,6 +5,7 @@
 //! of its own, as root. See `markdown::FencedBlock` for what is read from a document, and
 //! CONTRIBUTING.md for how a block is marked.
 
+mod circles;
 mod commands;
 mod expected;
 mod links;
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
             all(links::broken_in_the_package())
         }),
         Trial::test("map::files_and_modules_exist", || all(map::gone())),
+        Trial::test("map::modules_use_each_other_in_no_circle", || all(circles::found())),
         Trial::test("messages::are_in_the_sources", || all(messages::unknown())),
     ];
     let missing = ["mmdebstrap", "bash"].into_iter().find(|name| search::find(name).is_none());

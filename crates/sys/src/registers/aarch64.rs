@@ -8,8 +8,7 @@
 //! changes it). The register from which the kernel took the number has the same value, until a
 //! tracer changes one of them. No other tracer can be there.
 
-use super::Convention;
-use crate::trace::request;
+use super::{Convention, request};
 use std::io;
 
 /// x0 to x30, sp, pc, pstate (`struct user_pt_regs`, arch/arm64/include/uapi/asm/ptrace.h).

@@ -1,7 +1,6 @@
 //! x86-64 (`struct user_regs_struct`, arch/x86/include/asm/user_64.h).
 
-use super::Convention;
-use crate::trace::request;
+use super::{Convention, request};
 use std::io;
 
 /// The general registers of a stopped thread.

@@ -2,7 +2,6 @@
 
 use super::{OPEN, SESSIONS, Store, TREES, names_in};
 use crate::record::{self, BootEpoch, FORMAT, KEEPING, Layer, Open, TreeName, TreeRecord};
-use crate::trash;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::ffi::OsStr;
@@ -90,7 +89,7 @@ impl Store {
         if mutant::is("tree-kept-trash-first") {
             let stays = record.layer_ids();
             for id in before.layer_ids().iter().filter(|id| !stays.contains(id)) {
-                trash::discard(self, &self.layer(id))?;
+                self.discard(&self.layer(id))?;
             }
         }
         self.write(record)
