@@ -1,5 +1,7 @@
 //! The progress of devices, and the amount of dirty data.
 
+mod below;
+
 use crate::mounts::DeviceId;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -33,10 +35,10 @@ fn dirty_in(meminfo: &str) -> u64 {
 }
 
 /// Returns a number that changes while the file system `device` on `source` is being written:
-/// the completed requests of its block device or, if no block device is known (zfs, overlay),
-/// the host's dirty bytes.
+/// the completed requests of its block devices and of the disks below them or, if no block device is
+/// known (zfs, overlay), the host's dirty bytes.
 pub fn movement(device: DeviceId, source: &str) -> u64 {
-    completed(device).or_else(|| completed(block_device(source)?)).unwrap_or_else(dirty_bytes)
+    below::Disks::of_file_system(device, source).movement()
 }
 
 /// Returns the device number of the block device at the path `source`.
@@ -75,7 +77,7 @@ impl Disks {
     /// single disk that hangs keeps the number constant.
     pub fn movement(&mut self) -> u64 {
         let text = diskstats();
-        self.look(&text, dirty_bytes())
+        self.look(&text, dirty_bytes(), |disk| below::Disks::below(disk).movement())
     }
 
     /// Returns the device files of the disks with pending requests that have completed none
@@ -91,12 +93,20 @@ impl Disks {
         hanging.map(|(device, _)| *device).collect()
     }
 
-    fn look(&mut self, diskstats: &str, dirty: u64) -> u64 {
+    /// `movement_below` is asked for disks with pending requests.
+    fn look(
+        &mut self,
+        diskstats: &str,
+        dirty: u64,
+        movement_below: impl Fn(DeviceId) -> u64,
+    ) -> u64 {
         self.looks += 1;
         self.busy.clear();
         for (device, fields) in diskstats.lines().filter_map(disk) {
-            let done = COMPLETED.iter().filter_map(|at| fields.get(*at)).sum();
             let is_busy = fields.get(IN_FLIGHT).is_some_and(|requests| *requests > 0);
+            let below = if is_busy { movement_below(device) } else { 0 };
+            let done: u64 = COMPLETED.iter().filter_map(|at| fields.get(*at)).sum();
+            let done = done.wrapping_add(below);
             let still = self.seen.get(&device).filter(|last| is_busy && last.0 == done);
             let moved = still.map_or(self.looks, |last| last.1);
             self.seen.insert(device, (done, moved));
@@ -263,14 +273,15 @@ mod tests {
     fn disks_get_on_until_one_with_requests_completes_none() {
         let line =
             |disk, done, in_flight| format!("8 {disk} sd 0 0 0 0 {done} 0 0 0 {in_flight}\n");
+        let none = |_| 0;
         let mut disks = Disks::default();
-        let first = disks.look(&(line(0, 1, 1) + &line(16, 1, 1)), 100);
-        let both = disks.look(&(line(0, 2, 1) + &line(16, 2, 1)), 100);
+        let first = disks.look(&(line(0, 1, 1) + &line(16, 1, 1)), 100, none);
+        let both = disks.look(&(line(0, 2, 1) + &line(16, 2, 1)), 100, none);
         assert_ne!(both, first, "both go on");
-        let one = disks.look(&(line(0, 3, 1) + &line(16, 2, 1)), 100);
+        let one = disks.look(&(line(0, 3, 1) + &line(16, 2, 1)), 100, none);
         assert_eq!(one, both, "one hangs");
         assert_eq!(disks.hanging_devices(), [DeviceId { major: 8, minor: 16 }]);
-        let mut look = |text: String, dirty| disks.look(&text, dirty);
+        let mut look = |text: String, dirty| disks.look(&text, dirty, none);
         assert_eq!(
             look(line(0, 3, 0) + &line(16, 2, 1), 200),
             both,

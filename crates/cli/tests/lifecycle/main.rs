@@ -42,6 +42,7 @@ mod scope_errors;
 mod sealed;
 mod sealed_scope;
 mod signals;
+mod slow_disks;
 mod statistics;
 mod status;
 mod survivors;
