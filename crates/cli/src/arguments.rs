@@ -49,7 +49,7 @@ Examples:
 )]
 pub struct Arguments {
     /// Print the version
-    #[arg(short = 'V', short_alias = 'v', long, action = ArgAction::Version)]
+    #[arg(short = 'V', long, action = ArgAction::Version)]
     version: Option<bool>,
     /// What to do.
     #[command(subcommand)]

@@ -12,6 +12,12 @@ use synconce_tree::record::TreeName;
 /// # Errors
 /// The command line is wrong, or asks for help or the version.
 pub fn parse(words: &[OsString]) -> Result<Arguments, Error> {
+    // Many programs print their version so. Before a command it is --stats at the wrong place.
+    if let [program, word] = words
+        && word == "-v"
+    {
+        return Arguments::try_parse_from([program, &OsString::from("-V")]);
+    }
     let first = Arguments::try_parse_from(words)?;
     let Some(run) = run_in(&first) else { return Ok(first) };
     if run.from.is_some() {

@@ -138,7 +138,7 @@ fn hold_if_possible(command: Vec<OsString>, screen: &mut Screen) -> Finished {
         screen.hint_at_privileges(program);
         return synconce_run::execute_unheld(&command);
     }
-    warn_of_preloads();
+    warn_of_preloads(&command);
     let words = ["synconce", "run", "--"].map(OsString::from).into_iter();
     let words: Vec<_> = words.chain(command.iter().cloned()).collect();
     let run = match arguments::parse(&words).map(|parsed| parsed.command) {

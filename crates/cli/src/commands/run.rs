@@ -2,10 +2,12 @@
 
 mod clients;
 mod hints;
+mod preloads;
 mod privileges;
 mod servers;
 
 pub(crate) use self::hints::{builder_here, is_asked_here, is_set_up, set_up_for};
+pub(in crate::commands) use self::preloads::warn_of_preloads;
 use self::privileges::Typed;
 pub(crate) use self::privileges::name_for_sudo;
 use crate::arguments::{IoUring, RunArguments};
@@ -14,17 +16,15 @@ use crate::commands::output::{Output, Stream};
 use crate::commands::root;
 use crate::commands::stats::{self, Clock, Manner};
 use crate::exit;
-use crate::text::{bytes, is_quiet, notice, say, set_quiet, shell};
+use crate::text::{bytes, is_quiet, notice, say, set_quiet};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use rustix::io::Errno;
 use std::borrow::Cow;
 use std::env;
 use std::ffi::OsString;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
-use synconce_doctor::{PRELOAD_FILE, dropper, preload_removal, preloads};
 use synconce_run::{
     CommitReport, Committed, Ending, Finished, Gain, Notice, Observer, OwnFilter, RunError,
     RunOptions, RunOutcome,
@@ -59,7 +59,7 @@ pub fn run(arguments: RunArguments) -> Result<ExitCode, CommandError> {
     let has_rules = !arguments.only.is_empty() || !arguments.except.is_empty();
     let is_never_sealed = has_rules || arguments.or_real;
     let mut screen = Screen { is_never_sealed, ..Screen::typed(own, &arguments.command) };
-    warn_of_preloads();
+    warn_of_preloads(&arguments.command);
     let command = arguments.command.clone();
     let typed = screen.typed.as_ref().map(|typed| typed.options().to_vec());
     let options = RunOptions { typed, ..options(arguments) };
@@ -84,42 +84,6 @@ pub(super) fn end(finished: &Finished) -> ExitCode {
             end_as(finished.ending)
         }
     }
-}
-
-/// Prints a notice if a preloaded library drops syncs before they become system calls: the run
-/// does not see them, so it does not commit what they were for.
-pub(super) fn warn_of_preloads() {
-    if synconce_run::is_held() {
-        return;
-    }
-    let variable = env::var_os("LD_PRELOAD").unwrap_or_default();
-    if let Some((library, others)) = dropping_library(&variable.to_string_lossy()) {
-        say_of_preload("LD_PRELOAD", &library);
-        if others.is_empty() {
-            notice("hint: unset LD_PRELOAD");
-        } else {
-            notice(&format!("hint: export LD_PRELOAD={}", shell(&[others.join(":")])));
-        }
-    }
-    let file = fs::read(PRELOAD_FILE).unwrap_or_default();
-    if let Some((library, _)) = dropping_library(&String::from_utf8_lossy(&file)) {
-        say_of_preload(PRELOAD_FILE, &library);
-        notice(&format!("hint: {}", preload_removal(&library)));
-    }
-}
-
-fn say_of_preload(origin: &str, library: &str) {
-    notice(&format!(
-        "{origin} has {library}, which drops syncs before the run sees them: what it drops is \
-         not committed"
-    ));
-}
-
-/// Returns the first library in `text` that drops syncs, and all libraries that drop none.
-fn dropping_library(text: &str) -> Option<(String, Vec<String>)> {
-    let drops = |library: &String| dropper(library).is_some();
-    let (dropping, others): (Vec<_>, Vec<_>) = preloads(text).into_iter().partition(drops);
-    Some((dropping.into_iter().next()?, others))
 }
 
 pub(super) fn options(arguments: RunArguments) -> RunOptions {

@@ -44,7 +44,7 @@ pub(super) fn watch(arguments: Doctor, outputs: Outputs) -> Result<ExitCode, Com
     let words: Vec<_> = env::args_os().collect();
     let own = &words[..words.len().saturating_sub(arguments.command.len())];
     let mut screen = Screen::typed(own, &arguments.command);
-    run::warn_of_preloads();
+    run::warn_of_preloads(&arguments.command);
     let watched = options(&arguments, &record)?;
     let finished = synconce_run::run(&watched, &mut screen);
     // An empty record: the supervisor was killed before it wrote the sums.
