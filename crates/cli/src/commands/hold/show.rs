@@ -82,8 +82,16 @@ impl HoldReport {
         }
     }
 
-    /// Returns the lines for people.
-    pub fn lines(&self) -> Vec<String> {
+    /// Returns the lines for people, broken where they are wider than `width`. A command stays whole,
+    /// to be copied.
+    pub fn lines(&self, width: Option<usize>) -> Vec<String> {
+        let fit = |line: String| table::fit(&line, width);
+        let hint = self.advice.iter().map(|advice| format!("  hint: {advice}"));
+        self.facts().into_iter().map(fit).chain(hint).collect()
+    }
+
+    /// Returns what there is to say of the hold beside its state and its cost.
+    fn facts(&self) -> Vec<String> {
         let status = &self.status;
         let mut lines = Vec::new();
         if let Some(why) = &status.reason {
@@ -108,7 +116,6 @@ impl HoldReport {
             let path = printable(&path.display().to_string());
             lines.push(format!("  set aside after a crash, until `hold settle`: {path}"));
         }
-        lines.extend(self.advice.iter().map(|advice| format!("  hint: {advice}")));
         lines
     }
 }
@@ -209,7 +216,7 @@ fn text(reports: &[HoldReport]) -> String {
         if is_narrow {
             text.push(table::fit(&format!("  a crash now: {}", printable(&report.cost())), width));
         }
-        text.extend(report.lines());
+        text.extend(report.lines(width));
     }
     text.join("\n") + "\n"
 }
