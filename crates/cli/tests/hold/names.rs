@@ -16,7 +16,7 @@ fn refused(place: &Place, words: &[&str]) -> String {
 #[test]
 fn a_mistyped_name_is_an_error_of_every_verb_and_leaves_nothing() {
     isolated(|place| {
-        for verb in ["start", "stop", "status", "recover", "settle"] {
+        for verb in ["start", "stop", "status", "recover", "settle", "restore"] {
             let said = refused(place, &[verb, "typo"]);
             assert!(said.contains("cannot read /etc/synconce/hold.d/typo.toml"), "{verb}: {said}");
             // There is no hold to list.
