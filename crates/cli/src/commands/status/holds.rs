@@ -41,7 +41,7 @@ pub(super) fn render(holds: &[HoldReport], width: Option<usize>) -> String {
         let since = status.started.as_deref().unwrap_or("an unknown time");
         let state = status.state.word();
         let cost = printable(&hold.cost());
-        let first = format!("hold {}: {state} since {since}; a crash now: {cost}", status.name);
+        let first = format!("hold {}: {state} since {since}; after a crash: {cost}", status.name);
         [fit(&first, width)].into_iter().chain(hold.lines(width)).collect::<Vec<_>>().join("\n")
             + "\n"
     };
