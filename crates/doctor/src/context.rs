@@ -10,6 +10,7 @@ pub use sending::{Sending, SendingCost};
 use crate::engine::ContainerEngine;
 use crate::error::Error;
 use crate::observer::{Observer, check};
+use crate::text::repeat;
 use crate::units::{bytes, whole};
 use ignore::{Ignore, Matched};
 use sending::{Beginning, SentContext};
@@ -362,7 +363,7 @@ impl BuildContext {
         for path in &self.unreadable {
             let _ = writeln!(text, "\nnot read: {}", printable(&path.to_string_lossy()));
         }
-        let _ = writeln!(text, "\n{verdict}");
+        repeat(&mut text, &verdict);
         text
     }
 
