@@ -12,6 +12,7 @@ pub use sending::Sending;
 use crate::engine::ContainerEngine;
 use crate::error::Error;
 use crate::observer::{Observer, check};
+use crate::text::repeat;
 use crate::units::{bytes, whole};
 use ignore::{Ignore, Matched};
 use part::{Beginning, SentContext};
@@ -364,7 +365,7 @@ impl BuildContext {
         for path in &self.unreadable {
             let _ = writeln!(text, "\nnot read: {}", printable(&path.to_string_lossy()));
         }
-        let _ = writeln!(text, "\n{verdict}");
+        repeat(&mut text, &verdict);
         text
     }
 

@@ -25,7 +25,7 @@ impl PlaceReport {
 }
 
 /// Returns the lines of `report`: without findings the verdict and one line of figures, with
-/// findings everything, and the verdict again.
+/// findings everything.
 fn render(report: &PlaceReport) -> String {
     let mut text = format!("{}\n", report.verdict);
     let is_short = report.findings.iter().all(|finding| finding.name == "flushes-ignored");
@@ -49,8 +49,20 @@ fn render(report: &PlaceReport) -> String {
     for (at, finding) in (1..).zip(&report.findings) {
         block(&mut text, at, finding);
     }
-    let _ = writeln!(text, "\n{}", report.verdict);
+    repeat(&mut text, &report.verdict);
     text
+}
+
+/// The columns and lines of a small terminal, without the lines of the command and of the prompt.
+const SCREEN: [usize; 2] = [80, 20];
+
+/// Repeats the verdict at the end of a report that is longer than a screen.
+pub(crate) fn repeat(text: &mut String, verdict: &str) {
+    let [columns, lines] = SCREEN;
+    let on_screen = text.lines().map(|line| line.chars().count().div_ceil(columns).max(1));
+    if on_screen.sum::<usize>() > lines {
+        let _ = writeln!(text, "\n{verdict}");
+    }
 }
 
 fn summary(place: &ExaminedPlace, measured: &Measured) -> String {

@@ -52,6 +52,9 @@ pub enum HeldKind {
 }
 
 impl HeldKind {
+    const ALL: [Self; 6] =
+        [Self::Bolt, Self::Sqlite, Self::Lmdb, Self::Etcd, Self::Postgresql, Self::Other];
+
     /// Whether the held path is one file, and not a directory.
     pub fn is_file(self) -> bool {
         self == Self::Bolt
@@ -129,6 +132,8 @@ pub enum Unusable {
     Read(PathBuf, io::Error, Vec<String>),
     /// The file is not TOML, or has an unknown field; with the line.
     Parse(PathBuf, toml::de::Error),
+    /// A `kind` is none of [`HeldKind`].
+    Kind(PathBuf, String),
     /// A value has no sense.
     Value(PathBuf, String),
 }
@@ -149,6 +154,14 @@ impl fmt::Display for Unusable {
             }
             Self::Parse(path, error) => {
                 write!(f, "cannot understand {}: {}", path.display(), error.to_string().trim_end())
+            }
+            Self::Kind(path, kind) => {
+                let path = path.display();
+                let kinds = HeldKind::ALL.map(HeldKind::word).join(", ");
+                write!(
+                    f,
+                    "cannot understand {path}: there is no kind {kind:?}; the kinds are {kinds}"
+                )
             }
             Self::Value(path, problem) => {
                 write!(f, "cannot understand {}: {problem}", path.display())
@@ -176,8 +189,10 @@ impl Config {
         if let Some(why) = former(&text) {
             return Err(Unusable::Value(path, why.to_owned()));
         }
-        let config: Self =
-            toml::from_str(&text).map_err(|error| Unusable::Parse(path.clone(), error))?;
+        let config: Self = toml::from_str(&text).map_err(|error| match unknown_kind(&text) {
+            Some(kind) => Unusable::Kind(path.clone(), kind),
+            None => Unusable::Parse(path.clone(), error),
+        })?;
         match config.problem() {
             Some(problem) => Err(Unusable::Value(path, problem)),
             None => Ok(Self { name: stem, ..config }),
@@ -285,6 +300,14 @@ fn former(text: &str) -> Option<&'static str> {
     } else {
         None
     }
+}
+
+/// Returns the first kind in the hold's file `text` that is none of [`HeldKind`].
+fn unknown_kind(text: &str) -> Option<String> {
+    let table = text.parse::<toml::Table>().ok()?;
+    let holds = table.get("hold")?.as_array()?;
+    let mut kinds = holds.iter().filter_map(|hold| hold.get("kind")?.as_str());
+    kinds.find(|kind| HeldKind::ALL.iter().all(|it| it.word() != *kind)).map(str::to_owned)
 }
 
 /// Returns the name of the hold that `word` names: `word` itself, or the stem of the file if

@@ -11,7 +11,7 @@ mod refusal;
 mod replicated;
 
 pub use found::DatabaseFile;
-pub use refusal::{Refusal, RefusalReason};
+pub use refusal::{IF_OTHER, Refusal, RefusalReason};
 
 use crate::config::Held;
 

@@ -40,6 +40,7 @@ impl From<Unusable> for CommandError {
                 // The page has an example of the file.
                 Some(if holds.is_empty() { "man synconce-hold" } else { "synconce hold status" })
             }
+            Unusable::Kind(..) => Some(synconce_hold::kind::IF_OTHER),
             Unusable::Parse(..) | Unusable::Value(..) => Some("man synconce-hold"),
             Unusable::Read(..) | Unusable::Name(_) => None,
         };

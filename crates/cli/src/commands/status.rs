@@ -20,7 +20,7 @@ use crate::commands::hold::HoldReport;
 use crate::commands::output::{Output, Stream, print};
 use crate::commands::run::not_durable;
 use crate::exit;
-use crate::table::width_of;
+use crate::table::{fit, width_of};
 use crate::text::{notice, printable, say, shell};
 use serde::Serialize;
 use std::collections::{HashMap, HashSet};
@@ -216,9 +216,8 @@ fn text_of(found: &FoundState) -> String {
     let FoundState { runs, holds, steps, steps_of_root, .. } = found;
     let owners: HashSet<_> = runs.iter().map(|run| run.owner).collect();
     let names = owners.into_iter().map(|owner| (owner, name_of(owner))).collect();
-    let text: String = runs.iter().map(|run| render(run, &names)).collect();
-    // The commands of the runs stay whole, to be copied.
     let width = width_of(stdout());
+    let text: String = runs.iter().map(|run| render(run, &names, width)).collect();
     text + &holds::render(holds, width)
         + &steps::render(steps, "", width)
         + &steps::render(steps_of_root, " of root", width)
@@ -328,8 +327,9 @@ fn names(processes: &[Process]) -> String {
     processes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns lines for the terminal; `users` are the names of the owners.
-fn render(run: &Shown, users: &HashMap<u32, String>) -> String {
+/// Returns lines for the terminal, broken where they are wider than `width`; `users` are the names of
+/// the owners. Commands stay whole, to be copied.
+fn render(run: &Shown, users: &HashMap<u32, String>, width: Option<usize>) -> String {
     let record = run.run.as_ref();
     let private = record.and_then(|record| record.private.as_ref());
     let command = match private {
@@ -340,7 +340,8 @@ fn render(run: &Shown, users: &HashMap<u32, String>) -> String {
         }
         None => "(a command that only its user and root may see)".to_owned(),
     };
-    let mut lines = vec![format!("{} {} {command}", run.id, run.state)];
+    let first = format!("{} {} {command}", run.id, run.state);
+    let mut lines = Vec::new();
     if let Some(record) = record {
         let place = private.map(|private| format!(" in {}", private.directory.display()));
         lines.push(format!("  started {}{}", record.started, place.unwrap_or_default()));
@@ -357,6 +358,8 @@ fn render(run: &Shown, users: &HashMap<u32, String>) -> String {
     if !run.running.is_empty() {
         lines.push(format!("  still running: {}", names(&run.running)));
     }
-    lines.extend(run.advice.iter().map(|line| format!("  {line}")));
-    lines.iter().map(|line| printable(line) + "\n").collect()
+    let lines = lines.iter().map(|line| fit(&printable(line), width));
+    let advice = run.advice.iter().map(|line| printable(&format!("  {line}")));
+    let lines = [printable(&first)].into_iter().chain(lines).chain(advice);
+    lines.map(|line| line + "\n").collect()
 }

@@ -65,7 +65,7 @@ fn the_largest_files_and_what_could_be_ignored_are_named(place: &Place) {
     let mut doctor = place.synconce(&["doctor", "--context", "context"]);
     let ended = finish(doctor.env("COLUMNS", WIDE));
     let lines: Vec<_> = ended.stdout.lines().collect();
-    assert_eq!(lines.first(), lines.last(), "{ended:?}");
+    assert!(lines[1..].iter().all(|line| *line != lines[0]), "once on a screen: {ended:?}");
     assert!(lines[0].contains("nothing that is seldom needed was found"), "{ended:?}");
     assert!(lines[1].starts_with(".dockerignore leaves out 3.0 MB in 2 entries"), "{ended:?}");
 

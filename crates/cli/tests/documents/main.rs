@@ -36,9 +36,10 @@ fn main() -> ExitCode {
     }
     let mut trials = vec![
         Trial::test("links::lead_to_a_file_and_a_heading", || all(links::broken())),
-        Trial::test("links::of_the_packaged_readme_lead_to_a_file", || {
+        Trial::test("links::of_the_packaged_readme_lead_to_a_file_and_a_heading", || {
             all(links::broken_in_the_package())
         }),
+        Trial::test("links::anchors_are_those_of_github", || all(links::wrong_anchors())),
         Trial::test("map::files_and_modules_exist", || all(map::gone())),
         Trial::test("map::modules_use_each_other_in_no_circle", || all(circles::found())),
         Trial::test("messages::are_in_the_sources", || all(messages::unknown())),

@@ -1,6 +1,7 @@
 //! Reads Markdown: blocks of commands, headings and links.
 
 use crate::PROJECT;
+use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 
@@ -58,7 +59,8 @@ impl Document {
         Self::parse(name, &text)
     }
 
-    fn parse(name: &str, text: &str) -> Self {
+    /// Reads `text` as the document `name`.
+    pub fn parse(name: &str, text: &str) -> Self {
         let (mut blocks, mut prose) = (Vec::new(), Vec::new());
         // The comments before the block that comes next.
         let mut comments: Vec<(usize, Vec<String>)> = Vec::new();
@@ -86,10 +88,18 @@ impl Document {
         Self { name: name.to_owned(), blocks, prose }
     }
 
-    /// Returns the anchors of the headings, as GitHub makes them.
+    /// Returns the anchors of the headings, as GitHub makes them: a heading that comes again gets a
+    /// number.
     pub fn anchors(&self) -> Vec<String> {
-        let headings = self.prose.iter().filter(|(_, line)| line.starts_with('#'));
-        headings.map(|(_, line)| anchor(line.trim_start_matches('#').trim())).collect()
+        let mut times = HashMap::new();
+        let headings = self.prose.iter().filter_map(|(_, line)| heading(line));
+        let numbered = headings.map(|heading| {
+            let anchor = anchor(&heading);
+            let times = times.entry(anchor.clone()).or_insert(0);
+            *times += 1;
+            if *times == 1 { anchor } else { format!("{anchor}-{}", *times - 1) }
+        });
+        numbered.collect()
     }
 }
 
@@ -115,12 +125,20 @@ impl FencedBlock {
     }
 }
 
+/// Returns the text of a heading, with the text of a link in place of the link.
+fn heading(line: &str) -> Option<String> {
+    let text = line.trim_start_matches('#').strip_prefix(' ').filter(|_| line.starts_with('#'))?;
+    let mut parts = text.trim().split("](");
+    let first = parts.next()?.to_owned();
+    Some(parts.fold(first, |text, part| text + part.split_once(')').map_or(part, |(_, rest)| rest)))
+}
+
 fn anchor(heading: &str) -> String {
     let kept = heading.chars().filter_map(|c| match c {
         ' ' => Some('-'),
         '-' | '_' => Some(c),
-        c if c.is_alphanumeric() => Some(c.to_ascii_lowercase()),
+        c if c.is_alphanumeric() => Some(c),
         _ => None,
     });
-    kept.collect()
+    kept.collect::<String>().to_lowercase()
 }

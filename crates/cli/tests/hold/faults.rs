@@ -1,7 +1,7 @@
 //! Full and failing disks, and file systems that go away.
 
 use crate::crashes::{crash, unmount_below};
-use crate::support::{HoldOnRig, end, sh, stays, with_hold};
+use crate::support::{HoldOnRig, end, hold, sh, stays, with_hold};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use synconce_testkit::harness::{Place, binary, finish, isolated, isolated_alone};
@@ -27,6 +27,10 @@ fn a_recovery_on_a_full_disk_names_the_disk_and_is_repeated_once_there_is_space(
             let hint = format!("hint: df -h {at}, and free space there");
             fixture.fails("recover", &["No space left on device", &hint]);
             assert_eq!(fixture.state(), "interrupted");
+            // Nothing was moved.
+            assert_eq!(hold(place, &["restore"]).stdout, "no files are set aside\n");
+            let shown = fixture.hold("status").stdout;
+            assert!(!shown.contains("set aside after a crash"), "{shown}");
             if then == "recover" {
                 sh(place, &format!("rm {at}/full*"));
             }

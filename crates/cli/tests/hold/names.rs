@@ -16,7 +16,7 @@ fn refused(place: &Place, words: &[&str]) -> String {
 #[test]
 fn a_mistyped_name_is_an_error_of_every_verb_and_leaves_nothing() {
     isolated(|place| {
-        for verb in ["start", "stop", "status", "recover", "settle"] {
+        for verb in ["start", "stop", "status", "recover", "settle", "restore"] {
             let said = refused(place, &[verb, "typo"]);
             assert!(said.contains("cannot read /etc/synconce/hold.d/typo.toml"), "{verb}: {said}");
             // There is no hold to list.
@@ -146,6 +146,24 @@ fn a_file_with_a_fault_is_refused_by_every_verb_that_reads_it() {
                 assert!(found.contains("hint: man synconce-hold\n"), "{verb}: {found}");
             }
         }
+    });
+}
+
+#[test]
+fn a_kind_that_there_is_not_is_said_with_those_that_there_are_and_what_to_write() {
+    isolated(|place| {
+        place.write("t.toml", "[[hold]]\npath = \"/var/lib/redis\"\nkind = \"redis\"\n");
+        let wanted = "synconce: cannot understand ./t.toml: there is no kind \"redis\"; the kinds are \
+                      bolt, sqlite, lmdb, etcd, postgresql, other\n\
+                      synconce: hint: if these files agree after a wipe, say kind = \"other\" in the \
+                      hold's file\n";
+        for verb in ["start", "status", "recover"] {
+            assert_eq!(refused(place, &[verb, "./t.toml"]), wanted, "{verb}");
+        }
+        // The other faults of a file are said with their lines.
+        place.write("t.toml", "[[hold]]\npath = \"/a\"\nkind = \"other\"\nkinds = \"redis\"\n");
+        let said = refused(place, &["start", "./t.toml"]);
+        assert!(said.contains("line 4") && said.contains("hint: man synconce-hold\n"), "{said}");
     });
 }
 

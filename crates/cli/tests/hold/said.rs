@@ -27,15 +27,18 @@ fn a_narrow_terminal_does_not_cut_what_a_crash_costs() {
         terminal.line(&format!("COLUMNS=70 {status}"));
         let lines = terminal.prompt();
         let words = lines.split_whitespace().collect::<Vec<_>>().join(" ");
-        let whole = format!("a crash now: the files are set aside: {cost}");
+        let whole = format!("after a crash: the files are set aside: {cost}");
         assert!(words.contains(&whole), "{lines}");
         assert!(lines.lines().all(|line| line.chars().count() <= 70), "{lines}");
         terminal.line(&format!("COLUMNS=200 {status}"));
         let lines = terminal.prompt();
-        assert!(lines.contains(cost) && !lines.contains("a crash now:"), "{lines}");
+        assert!(lines.contains(cost) && !lines.contains("after a crash:"), "{lines}");
+        assert!(lines.contains("  AFTER CRASH\r\n"), "{lines}");
         terminal.line("exit 0");
         assert!(terminal.end().success());
         fixture.ok("stop");
+        let off = fixture.hold("status").stdout;
+        assert!(off.ends_with("  as without a hold\n"), "{off}");
         fixture.rig.down().unwrap();
     });
 }

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use synconce_testkit::harness::{
     Place, StartedCommand, binary, daemon, eventually, finish, isolated, perl, stall,
@@ -59,6 +60,42 @@ fn each_passed_call_has_its_reason_within_80_columns() {
         let reasons = serde_json::json!(
             {"memory": 1, "volatile": 1, "fuse": 2, "no-file": 1, "rule": 1});
         assert_eq!(counted["calls"]["fsync"]["reasons"], reasons, "{counted}");
+    });
+}
+
+#[test]
+fn calls_of_real_commands_other_types_and_unseen_callers_pass_with_their_reasons() {
+    isolated(|place| {
+        fs::set_permissions(place.path(""), fs::Permissions::from_mode(0o777)).unwrap();
+        fs::create_dir(place.path("other")).unwrap();
+        // Another user's process cannot be examined without CAP_SYS_PTRACE. Only a tracer can take the
+        // flag of an open away.
+        let script = "mount -t bpf none other && sync other && umount other && \
+            $SYNCONCE real -- dd if=/dev/zero of=real count=1 conv=fsync status=none && \
+            exec setpriv --reuid 65534 --clear-groups \
+            dd if=/dev/zero of=unseen count=1 oflag=dsync status=none";
+        let script = script.replace("$SYNCONCE", binary());
+        let ran = |option: &str| {
+            let mut run = place.command("setpriv");
+            run.args(["--bounding-set", "-sys_ptrace", binary(), "run", option, "--"]);
+            let ran = finish(run.args(["sh", "-c", &script]));
+            assert!(ran.status.success(), "{ran:?}");
+            fs::remove_file(place.path("unseen")).unwrap();
+            ran.stderr
+        };
+        let said = ran("--stats");
+        for line in [
+            "passed 1 fsync: on a file system of a type that is not held",
+            "passed 1 fsync: real, by synconce real",
+            "passed 1 openat: the caller could not be examined",
+        ] {
+            assert!(said.lines().any(|other| other == line), "{line}: {said}");
+        }
+        let counted = json(&ran("--json"));
+        let reasons = serde_json::json!({"other-type": 1, "real": 1});
+        assert_eq!(counted["calls"]["fsync"]["reasons"], reasons, "{counted}");
+        let reasons = serde_json::json!({"unseen": 1});
+        assert_eq!(counted["calls"]["openat"]["reasons"], reasons, "{counted}");
     });
 }
 

@@ -8,7 +8,9 @@ use rustix::process::umask;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
-use synconce_testkit::harness::{Need, Place, binary, trial};
+use synconce_testkit::harness::{
+    Need, Place, StartedCommand, Terminal, binary, eventually, finish, trial,
+};
 use synconce_testkit::process::Finished;
 
 const PROMTOOL: [Need; 3] =
@@ -18,6 +20,7 @@ pub fn trials() -> Vec<Trial> {
     vec![
         trial(steps_are_counted_and_ordinary_containers_are_not, &runtimes::RUNC),
         trial(a_note_that_fails_fails_no_step, &runtimes::RUNC),
+        trial(a_terminal_of_80_columns_shows_a_run_a_hold_and_steps_whole, &runtimes::RUNC),
         trial(promtool_finds_nothing_wrong_with_the_metrics, &PROMTOOL),
     ]
 }
@@ -98,6 +101,71 @@ fn a_note_that_fails_fails_no_step(place: &Place) {
     std::fs::write(&directory, "").unwrap();
     step(&runtime);
     assert_eq!(status(place, &[]).stdout, "");
+}
+
+fn a_terminal_of_80_columns_shows_a_run_a_hold_and_steps_whole(place: &Place) {
+    let runtime = Runtime::new(place, "runc");
+    step(&runtime);
+    // A directory with a path of the usual length.
+    let bound = place.bare(&["mount", "--bind", ".", "/mnt"]);
+    assert!(bound.status.success(), "{bound:?}");
+    let held = "/mnt/lib/containerd/databases";
+    let cost = "images are pulled again, and containers are made again";
+    place.write(
+        "docker.toml",
+        &format!(
+            "after_crash = \"wipe\"\ncost = \"{cost}\"\n[[hold]]\npath = \"{held}\"\nkind = \"other\"\n"
+        ),
+    );
+    let hold = |verb: &str| {
+        let done = finish(&mut place.synconce(&["hold", verb, "./docker.toml"]));
+        assert!(done.status.success(), "{done:?}");
+    };
+    std::fs::create_dir_all(held).unwrap();
+    place.bare(&["mkfifo", "lib/stop"]);
+    hold("start");
+    crash_and_start_again(place, held, hold);
+    let mut run = place.held(&[], &["sh", "-c", "read line <stop"]);
+    let run = StartedCommand::new(run.current_dir("/mnt/lib"));
+    eventually("the run is there", || place.run_files().len() == 1);
+
+    let whole = place.status(&[]).stdout;
+    let mut terminal = Terminal::shell(place);
+    terminal.resize(24, 80);
+    terminal.line("$SYNCONCE status");
+    let shown = terminal.prompt();
+    let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(words(&shown), words(&whole));
+    for part in [
+        " in-flight sh -c ",
+        "hold docker: held since ",
+        cost,
+        ".synconce-aside-docker-1",
+        "build step held",
+    ] {
+        assert!(whole.contains(part), "{part}: {whole}");
+    }
+    let long: Vec<_> = shown.lines().filter(|line| line.trim_end().chars().count() > 80).collect();
+    assert!(long.is_empty(), "{long:#?} {shown}");
+    terminal.line("exit 0");
+    terminal.end();
+    place.write("lib/stop", "\n");
+    assert!(run.end().success());
+    hold("stop");
+}
+
+/// Leaves the hold as after a crash, after which the daemon has started on a new directory.
+fn crash_and_start_again(place: &Place, held: &str, hold: impl Fn(&str)) {
+    let crash = format!(
+        "umount {held}; pkill -KILL -x synconce-guard; \
+         while pgrep -r D,R,S,T -x synconce-guard >/dev/null; do sleep 0.01; done; \
+         sed -i 's/\"boot\": \"/&x/' state/holds/docker.json"
+    );
+    let crash = place.bare(&["sh", "-ec", &crash]);
+    assert!(crash.status.success(), "{crash:?}");
+    hold("recover");
+    std::fs::create_dir(held).unwrap();
+    hold("start");
 }
 
 fn promtool_finds_nothing_wrong_with_the_metrics(place: &Place) {

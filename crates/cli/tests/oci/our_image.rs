@@ -1,21 +1,36 @@
 //! The image of synconce, as its script makes it.
 
-use crate::dockerfile::{COPY, MOUNT, SHELL, TAKEN_BACK};
+use crate::dockerfile::{COPY, MOUNT, SHELL, TAKEN_BACK, assert_prints, assert_quiet};
+use crate::engines::SOCKET;
+use crate::plain::{self, Dockerd};
 use libtest_mimic::Trial;
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
+use synconce_testkit::harness::debian::base;
 use synconce_testkit::harness::{Need, trial};
 use synconce_testkit::harness::{Place, binary, finish};
-use synconce_testkit::process::Finished;
+use synconce_testkit::patiently;
+use synconce_testkit::process::{Finished, run};
 
 pub const STRIP: Need = Need::Program("strip", "binutils");
 pub const IMAGE: &str = concat!("synconce:", env!("CARGO_PKG_VERSION"));
+const GUIDE: &str = include_str!("../../../../docs/guide.md");
+const README: &str = include_str!("../../../../README.md");
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/image/build");
 /// Where an ELF header has `e_machine`.
 const MACHINE: usize = 18;
 const ARCHITECTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/architecture");
+
+const PASTED: [Need; 5] = [
+    plain::DOCKER[0],
+    plain::DOCKER[1],
+    plain::DOCKER[2],
+    STRIP,
+    Need::Program("mmdebstrap", "mmdebstrap"),
+];
 
 pub fn trials() -> Vec<Trial> {
     vec![
@@ -24,6 +39,7 @@ pub fn trials() -> Vec<Trial> {
         trial(an_image_has_the_architecture_of_its_binary, &[STRIP]),
         trial(binaries_of_two_architectures_make_a_list_of_platforms, &[STRIP]),
         trial(the_guide_and_the_readme_contain_the_tested_commands, &[]),
+        trial(the_block_of_the_readme_and_the_guide_builds_as_it_is_pasted, &PASTED),
     ]
 }
 
@@ -61,14 +77,41 @@ fn the_image_is_the_same_whenever_it_is_made(place: &Place) {
 }
 
 fn the_guide_and_the_readme_contain_the_tested_commands(_: &Place) {
-    let (guide, readme) =
-        (include_str!("../../../../docs/guide.md"), include_str!("../../../../README.md"));
     for (text, wanted) in
-        [(guide, [COPY, SHELL].concat()), (guide, TAKEN_BACK.into()), (guide, MOUNT.into())]
+        [(GUIDE, [COPY, SHELL].concat()), (GUIDE, TAKEN_BACK.into()), (GUIDE, MOUNT.into())]
     {
         assert!(text.contains(&wanted), "{wanted}");
     }
-    assert!(readme.contains(MOUNT), "{MOUNT}");
+    assert!(README.contains(MOUNT), "{MOUNT}");
+}
+
+/// Returns the block of a Dockerfile in `text` that installs packages.
+fn installing_block(text: &str) -> &str {
+    let blocks = text.split("```dockerfile\n").skip(1);
+    let mut blocks = blocks.filter_map(|rest| Some(rest.split_once("```")?.0));
+    blocks.find(|block| block.contains("apt-get")).expect("a block")
+}
+
+/// Below a Debian image, with the network of the machine: this dockerd has no bridge.
+fn the_block_of_the_readme_and_the_guide_builds_as_it_is_pasted(place: &Place) {
+    let block = installing_block(README);
+    assert_eq!(block, installing_block(GUIDE));
+    crate::engines::prepare(place);
+    let docker = Dockerd::start(place, place.command("dockerd"));
+    make_image(place, Command::new("docker").env("DOCKER_HOST", SOCKET), Path::new("docker"));
+    let debian = docker.client("1").arg("import").arg(base()).arg("debian:bookworm").status();
+    assert!(debian.expect("a client").success());
+    let used = "RUN echo 'int main(void) { return 0; }' | cc -xc -o /made - && /made && \
+                test ! -e /dev/synconce && echo \"it is \"used\n";
+    place.write("context/Dockerfile", &format!("FROM debian:bookworm\n{block}{used}"));
+    let mut build = docker.client("1");
+    build.args(["build", "--network", "host", "--no-cache", "--progress", "plain", "context"]);
+    // Packages are downloaded.
+    let built = run(&mut build, patiently(Duration::from_secs(500))).expect("a client");
+    assert!(built.status.success(), "{built:?}");
+    assert_prints(&built, "it is used\n");
+    assert_quiet(&built);
+    docker.stop();
 }
 
 fn a_binary_that_is_not_static_is_refused(place: &Place) {

@@ -204,6 +204,7 @@ fn the_wrapper_of_a_program_that_was_removed_is_taken_away() {
     let ended = place.setup(&["apt"]);
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(!place.root.join("usr/bin/apt-get").exists());
+    assert!(ended.stderr.contains("apt-get was a wrapper whose program is gone\n"), "{ended:?}");
     assert!(!diversions(&place).contains("apt-get"));
     assert!(place.setup(&["apt", "--undo"]).code == Some(0) && !place.root.join(REAL).exists());
 }

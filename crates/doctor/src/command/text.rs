@@ -6,7 +6,7 @@ use super::tally::{Dropped, KEPT, Slowest, SyncGroup};
 use super::waits::{NotCovered, Waits};
 use super::{BuildSteps, CommandReport, Savings, StepWaits, causes};
 use crate::finding::Finding;
-use crate::text::block;
+use crate::text::{block, repeat};
 use crate::units::{at_least, bytes, seconds};
 use std::cmp::Reverse;
 use std::fmt::Write;
@@ -154,7 +154,7 @@ pub(super) fn asked_daemon(command: &[String]) -> Option<&'static str> {
     })
 }
 
-/// Returns the lines of `report`. A long report repeats its verdict at its end.
+/// Returns the lines of `report`.
 pub(super) fn render(report: &CommandReport, again: &str) -> String {
     let waits = &report.waits;
     let mut text = format!("{}\n", report.verdict);
@@ -186,9 +186,7 @@ pub(super) fn render(report: &CommandReport, again: &str) -> String {
     for (at, finding) in (1..).zip(&report.findings) {
         block(&mut text, at, finding);
     }
-    if waits.calls > 0 || report.build.is_some() || !report.findings.is_empty() {
-        let _ = writeln!(text, "\n{}", report.verdict);
-    }
+    repeat(&mut text, &report.verdict);
     text
 }
 

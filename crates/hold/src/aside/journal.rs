@@ -146,13 +146,16 @@ impl Journal {
     }
 
     /// Returns the files that a restore would put back, where they belong. Of a restore that has
-    /// not ended, all files are returned: the disk may not have them. Empty if nothing is set
-    /// aside, or if only what a restore has left is.
+    /// not ended, all files are returned: the disk may not have them. Of a recovery that has not
+    /// ended, as on a full disk, only files that were moved. Empty if nothing is set aside, or if
+    /// only what a restore has left is.
     pub fn to_put_back(&self) -> Vec<&Path> {
-        let moves = if self.is_restoring() {
+        let moves: Vec<_> = if self.is_restoring() {
             self.chosen().collect()
         } else {
-            self.to_undo(self.sets.len())
+            let is_moved =
+                |(set, one): &(&Set, &Move)| set.finished || exists(&one.to).unwrap_or(true);
+            self.to_undo(self.sets.len()).into_iter().filter(is_moved).collect()
         };
         moves.into_iter().map(|(_, one)| one.from.as_path()).collect()
     }

@@ -8,6 +8,10 @@ use std::path::PathBuf;
 use synconce_durable::text::quote;
 use synconce_sys::reason;
 
+/// What to write for files of a program that has no kind of its own.
+pub const IF_OTHER: &str =
+    "if these files agree after a wipe, say kind = \"other\" in the hold's file";
+
 /// Why a path may not be held.
 #[derive(Debug)]
 pub struct Refusal {
@@ -154,10 +158,7 @@ impl Refusal {
                 Some("hold a directory below the mount point, and keep the databases there".into())
             }
             RefusalReason::UnknownMembers(file, _) => Some(format!("bbolt check {}", quote(file))),
-            RefusalReason::NoSignature(_) => Some(
-                "if these files agree after a wipe, say kind = \"other\" in the hold's file"
-                    .to_owned(),
-            ),
+            RefusalReason::NoSignature(_) => Some(IF_OTHER.to_owned()),
             RefusalReason::Postgresql(_) => Some(
                 "say kind = \"postgresql\" and throw_away = true in the hold's file".to_owned(),
             ),

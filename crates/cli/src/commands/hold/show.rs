@@ -64,8 +64,8 @@ impl HoldReport {
         matches!(self.status.state, HoldState::Failed | HoldState::Interrupted)
     }
 
-    /// Returns what a crash now costs, or the one that has happened. Nothing is in doubt while nothing
-    /// is held.
+    /// Returns what follows a crash, or the crash that has happened. While nothing is held, a crash is
+    /// one without a hold.
     pub fn cost(&self) -> String {
         let status = &self.status;
         let has_happened = status.state == HoldState::Interrupted;
@@ -76,14 +76,22 @@ impl HoldReport {
         };
         let what = if has_happened { format!("one has happened; {what}") } else { what.to_owned() };
         match (status.state, &status.cost) {
-            (HoldState::Off, _) => "nothing".to_owned(),
+            (HoldState::Off, _) => "as without a hold".to_owned(),
             (_, Some(cost)) => format!("{what}: {cost}"),
             (_, None) => what,
         }
     }
 
-    /// Returns the lines for people.
-    pub fn lines(&self) -> Vec<String> {
+    /// Returns the lines for people, broken where they are wider than `width`. A command stays whole,
+    /// to be copied.
+    pub fn lines(&self, width: Option<usize>) -> Vec<String> {
+        let fit = |line: String| table::fit(&line, width);
+        let hint = self.advice.iter().map(|advice| format!("  hint: {advice}"));
+        self.facts().into_iter().map(fit).chain(hint).collect()
+    }
+
+    /// Returns what there is to say of the hold beside its state and its cost.
+    fn facts(&self) -> Vec<String> {
         let status = &self.status;
         let mut lines = Vec::new();
         if let Some(why) = &status.reason {
@@ -108,7 +116,6 @@ impl HoldReport {
             let path = printable(&path.display().to_string());
             lines.push(format!("  set aside after a crash, until `hold settle`: {path}"));
         }
-        lines.extend(self.advice.iter().map(|advice| format!("  hint: {advice}")));
         lines
     }
 }
@@ -191,7 +198,7 @@ fn text(reports: &[HoldReport]) -> String {
     if reports.is_empty() {
         return "no holds\n".to_owned();
     }
-    let mut rows = vec![["NAME", "STATE", "SINCE", "FILES", "A CRASH NOW"].map(str::to_owned)];
+    let mut rows = vec![["NAME", "STATE", "SINCE", "FILES", "AFTER CRASH"].map(str::to_owned)];
     rows.extend(reports.iter().map(row));
     let width = table::width_of(io::stdout());
     let whole = table::render(&rows, None, &[]);
@@ -207,9 +214,12 @@ fn text(reports: &[HoldReport]) -> String {
     for (line, report) in lines.zip(reports) {
         text.push(line);
         if is_narrow {
-            text.push(table::fit(&format!("  a crash now: {}", printable(&report.cost())), width));
+            text.push(table::fit(
+                &format!("  after a crash: {}", printable(&report.cost())),
+                width,
+            ));
         }
-        text.extend(report.lines());
+        text.extend(report.lines(width));
     }
     text.join("\n") + "\n"
 }

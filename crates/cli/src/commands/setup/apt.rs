@@ -135,10 +135,14 @@ fn report(plan: &Plan, host: &Host, arguments: &Setup) -> SetupReport {
         }
     });
     let diff = dry_run.then(|| lines.collect());
+    let gone = changes.iter().filter(|change| change.act == "removed" && !dry_run);
+    let gone =
+        gone.map(|change| format!("{} was a wrapper whose program is gone", change.path.display()));
+    let notes = gone.collect();
     let changed = changes.iter().map(|change| Changed {
         act: change.act,
         path: change.path.display().to_string(),
         saved: change.saved.as_ref().map(|path| path.display().to_string()),
     });
-    SetupReport { dry_run, changes: changed.collect(), diff, ..SetupReport::default() }
+    SetupReport { dry_run, changes: changed.collect(), diff, notes, ..SetupReport::default() }
 }

@@ -34,15 +34,16 @@ pub(super) fn shown(hold: HoldReport) -> Shown {
     }
 }
 
-/// Returns the lines of the holds, the first one of each broken where it is wider than `width`.
+/// Returns the lines of the holds, broken where they are wider than `width`.
 pub(super) fn render(holds: &[HoldReport], width: Option<usize>) -> String {
     let render = |hold: &HoldReport| {
         let status = &hold.status;
         let since = status.started.as_deref().unwrap_or("an unknown time");
         let state = status.state.word();
         let cost = printable(&hold.cost());
-        let first = format!("hold {}: {state} since {since}; a crash now: {cost}", status.name);
-        [fit(&first, width)].into_iter().chain(hold.lines()).collect::<Vec<_>>().join("\n") + "\n"
+        let first = format!("hold {}: {state} since {since}; after a crash: {cost}", status.name);
+        [fit(&first, width)].into_iter().chain(hold.lines(width)).collect::<Vec<_>>().join("\n")
+            + "\n"
     };
     holds.iter().map(render).collect()
 }
