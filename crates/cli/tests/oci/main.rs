@@ -33,6 +33,7 @@ mod images;
 mod import;
 mod in_steps;
 mod jobs;
+mod killed_checks;
 mod other_snapshots;
 mod our_image;
 mod plain;
@@ -101,6 +102,7 @@ fn main() -> ExitCode {
         faults::trials(),
         in_steps::trials(),
         jobs::trials().into(),
+        killed_checks::trials(),
         other_snapshots::trials(),
         our_image::trials(),
         set_up::trials(),
