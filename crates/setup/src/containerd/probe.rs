@@ -224,6 +224,13 @@ mod tests {
     }
 
     #[test]
+    fn after_a_signal_no_container_is_made_or_named() {
+        let Tried { probed, removed, .. } = tried_until("exit 1", |_| true);
+        assert_eq!(probed.unwrap_err(), "interrupted by a signal");
+        assert_eq!(removed, Removed::default());
+    }
+
+    #[test]
     fn the_container_of_a_cut_call_is_named() {
         let script = "case $* in
             *' run '*-plain*) >DIRECTORY/runs; sleep 60;;
