@@ -5,8 +5,8 @@ use rustix::process::Signal;
 use std::time::{Duration, Instant};
 use synconce_sys::signals::{self, Received};
 
-/// The time between two equal signals of which the second is no request of its own. timeout(1) sends both
-/// within microseconds, but synconce may read the first late.
+/// An equal signal that is read within this time after the noted one belongs to the same request.
+/// timeout(1) sends both within microseconds, but a busy machine delays the reads.
 const TWICE: Duration = Duration::from_secs(1);
 
 /// The last signal that was read before the command had ended, and when.
