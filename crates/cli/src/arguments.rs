@@ -282,9 +282,9 @@ pub struct Setup {
     pub dry_run: bool,
     /// Exit with 0 if the set-up would change nothing and the running daemon has it, else with 1; print the diff; change no file
     ///
-    /// With a running engine, root also runs a build step and an ordinary container, without a network,
-    /// to see which of them is held: with buildkit the step alone, with containerd two containers. They
-    /// are removed.
+    /// With a running daemon, and with Podman, which has none, root also runs a build step and an
+    /// ordinary container, without a network, to see which of them is held: with buildkit the step alone,
+    /// with containerd two containers. They are removed.
     #[arg(long, conflicts_with_all = ["dry_run", "undo"])]
     pub check: bool,
     /// Restore every file as it was before

@@ -16,7 +16,6 @@ mod wrapper;
 
 use crate::error::{Error, NotEdited};
 use crate::host::Host;
-use crate::owners;
 use crate::undo::{self, Edits};
 use program::{Copies, DIRECTORY, DivertedProgram, ProgramStep};
 use rustix::fs::{Access, FlockOperation};
@@ -101,7 +100,6 @@ pub fn plan_missing(host: &Host) -> Result<Plan, Error> {
 }
 
 fn plan_with(host: &Host, copies: Copies) -> Result<Plan, Error> {
-    host.check_synconce()?;
     let plan = read(host, |program| program.set_up(host, copies))?;
     if plan.missing.contains(&"dpkg") {
         if let Some((dpkg, _)) = plan.programs.first().filter(|(dpkg, _)| dpkg.has_wrapper()) {
@@ -112,7 +110,7 @@ fn plan_with(host: &Host, copies: Copies) -> Result<Plan, Error> {
         return Err(fault.in_file(&host.real(Path::new("/"))).into());
     }
     if plan.programs.iter().any(|(_, steps)| steps.contains(&ProgramStep::Wrap)) {
-        owners::check(Path::new(host.synconce()), host)?;
+        host.check_synconce("apt")?;
     }
     Ok(plan)
 }

@@ -17,7 +17,7 @@ mod units;
 pub(crate) use force::in_force;
 pub(crate) use units::find_unit;
 
-use crate::engine::HeldDaemon;
+use crate::engine::{Engine, HeldDaemon};
 use crate::error::Error;
 use crate::host::Host;
 use crate::plan::{PathChange, Plan, PlannedAct};
@@ -26,7 +26,7 @@ use std::path::Path;
 
 /// Plans the hold of `daemon`.
 pub(crate) fn plan(host: &Host, daemon: HeldDaemon) -> Result<Plan, Error> {
-    host.check_synconce()?;
+    host.check_synconce(Engine::Held(daemon).command())?;
     let mut plan = Plan::default();
     let description = match daemon {
         HeldDaemon::Containerd => containerd::describe(host, &mut plan)?,

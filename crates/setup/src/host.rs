@@ -1,6 +1,7 @@
 //! The system that is set up, and all reads of it.
 
 use crate::error::{Error, NotEdited};
+use crate::owners;
 use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -92,11 +93,12 @@ impl Host {
     }
 
     /// Checks that `synconce-oci` exists, under a path that every configuration file can
-    /// express.
+    /// express, and that no other user than root can change it. `set_up` has the words after
+    /// `synconce setup`.
     ///
     /// # Errors
-    /// The refusal: an engine would fail to start each container.
-    pub(crate) fn check_runtime(&self) -> Result<(), Error> {
+    /// The refusal: an engine would fail to start each container, or start another user's program.
+    pub(crate) fn check_runtime(&self, set_up: &str) -> Result<(), Error> {
         let (synconce, runtime) = (&self.synconce, &self.runtime);
         let target =
             if synconce.parent() == runtime.parent() { Path::new("synconce") } else { synconce };
@@ -105,18 +107,25 @@ impl Host {
         } else {
             "install synconce-oci there first, or say where it is by --runtime PATH".to_owned()
         };
-        self.check_program(runtime, "synconce-oci", &remedy)
+        self.check_program(runtime, "synconce-oci", &remedy, set_up)
     }
 
-    /// Checks that `synconce` exists, under a path that a unit can express.
+    /// Does what [`Host::check_runtime`] does, for `synconce` and units.
     ///
     /// # Errors
-    /// The refusal: the daemon would not start any more.
-    pub(crate) fn check_synconce(&self) -> Result<(), Error> {
-        self.check_program(&self.synconce, "synconce", "install synconce in that system first")
+    /// The refusal: the daemon would not start any more, or root would start another user's program.
+    pub(crate) fn check_synconce(&self, set_up: &str) -> Result<(), Error> {
+        let remedy = "install synconce in that system first";
+        self.check_program(&self.synconce, "synconce", remedy, set_up)
     }
 
-    fn check_program(&self, path: &Path, name: &str, remedy: &str) -> Result<(), Error> {
+    fn check_program(
+        &self,
+        path: &Path,
+        name: &str,
+        remedy: &str,
+        set_up: &str,
+    ) -> Result<(), Error> {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+@".contains(&byte);
         if !path.is_absolute() || !path.as_os_str().as_encoded_bytes().iter().copied().all(plain) {
             let reason = "is no absolute path of letters, digits and /._-+@";
@@ -127,7 +136,7 @@ impl Host {
             let fault = NotEdited::new("is no executable file", remedy);
             return Err(fault.in_file(&self.real(path)).into());
         }
-        Ok(())
+        owners::check(path, set_up, self)
     }
 
     /// Returns whether something is at `path`, through links.
@@ -187,6 +196,16 @@ impl Host {
     /// # Errors
     /// A link that cannot be read, with its path; a loop.
     pub(crate) fn resolve(&self, path: &Path) -> Result<PathBuf, Failed> {
+        self.follow(path, &mut |_| {})
+    }
+
+    /// Does what [`Host::resolve`] does, and calls `pass` with each directory, link and file on the way.
+    /// No path that `pass` gets has links above its last name.
+    pub(crate) fn follow(
+        &self,
+        path: &Path,
+        pass: &mut dyn FnMut(&Path),
+    ) -> Result<PathBuf, Failed> {
         let mut pending: VecDeque<OsString> = names(path).collect();
         let mut resolved = PathBuf::from("/");
         let mut links = 0;
@@ -196,6 +215,7 @@ impl Host {
                 continue;
             }
             let next = resolved.join(&name);
+            pass(&next);
             let Some(target) = self.link_at(&next)? else {
                 resolved = next;
                 continue;

@@ -48,6 +48,7 @@ pub mod version;
 
 pub use engine::{Engine, HeldDaemon};
 
+use engine::BUILDS_ONLY;
 use error::Error;
 use host::Host;
 use journal::Journal;
@@ -92,7 +93,7 @@ pub fn undo_of_hold(engine: Engine, host: &Host) -> Result<Option<String>, Error
 ///
 /// # Errors
 /// A configuration that cannot be parsed, or where the change would do harm, is refused with
-/// the file, the line and a remedy.
+/// the file, the line and a remedy; a program that other users than root can change, with a remedy.
 pub fn plan(engine: Engine, host: &Host) -> Result<Plan, Error> {
     let plan = match engine {
         Engine::Docker => docker::plan,
@@ -101,7 +102,7 @@ pub fn plan(engine: Engine, host: &Host) -> Result<Plan, Error> {
         Engine::Containerd => containerd::plan,
         Engine::Held(daemon) => return held::plan(host, daemon),
     };
-    host.check_runtime()?;
+    host.check_runtime(engine.command())?;
     plan(host)
 }
 
@@ -110,7 +111,7 @@ pub fn plan(engine: Engine, host: &Host) -> Result<Plan, Error> {
 /// # Errors
 /// As for [`plan`]; a set-up of all containers is refused.
 pub fn plan_builds_only(host: &Host) -> Result<Plan, Error> {
-    host.check_runtime()?;
+    host.check_runtime(BUILDS_ONLY)?;
     docker::plan_builds_only(host)
 }
 

@@ -1,4 +1,4 @@
-//! Who can change a program that root starts.
+//! Which users can change a program that root starts.
 
 use crate::error::{Error, NotEdited};
 use crate::host::Host;
@@ -17,51 +17,56 @@ const OVERFLOW: u32 = 65534;
 const OF_GROUP: u32 = 0o020;
 const OF_OTHERS: u32 = 0o002;
 const STICKY: u32 = 0o1000;
+/// Where a copy that only root can change is installed.
+const INSTALLED: &str = "/usr/local/bin/synconce";
 
 /// Checks that no other user than root can change the file `program` of the system, or a directory
-/// above it.
+/// or link that leads to it. `set_up` has the words after `synconce setup`.
 ///
 /// # Errors
 /// The refusal, with a command that helps.
-pub(crate) fn check(program: &Path, host: &Host) -> Result<(), Error> {
+pub(crate) fn check(program: &Path, set_up: &str, host: &Host) -> Result<(), Error> {
     let Some(path) = changeable(program, host) else { return Ok(()) };
-    let (real, at) = (quote(&host.real(program)), quote(&host.real(&path)));
-    let remedy = if program.starts_with("/usr") {
-        format!("chown root:root {at} && chmod go-w {at}")
+    let real = host.real(&path);
+    let at = quote(&real);
+    let remedy = if !path.starts_with("/usr") && path != Path::new("/") {
+        let (from, to) = (host.real(&host.resolve(program)?), host.real(Path::new(INSTALLED)));
+        let (from, to, set_up) = (quote(&from), quote(&to), host.setup(set_up));
+        let directory = if host.is_running() { "/usr/local/bin/" } else { "" };
+        format!("install -m 755 {from} {to} && ln -sf synconce {to}-oci && {directory}{set_up}")
+    } else if real.is_symlink() {
+        format!("chown -h root:root {at}")
     } else {
-        let installed = Path::new("/usr/local/bin/synconce");
-        let to = quote(&host.real(installed));
-        let setup = host.setup("apt").replacen("synconce", &quote(installed), 1);
-        format!("install -m 755 {real} {to} && {setup}")
+        format!("chown root:root {at} && chmod go-w {at}")
     };
     let reason = if path == program {
         "can be changed by other users than root".to_owned()
     } else {
-        format!("can be changed by other users than root, by {}", host.real(&path).display())
+        format!("can be changed by other users than root, by {}", real.display())
     };
     Err(NotEdited::new(reason, remedy).in_file(&host.real(program)).into())
 }
 
-/// Returns `program` or the first path above it, also behind links, that another user than root can
-/// change.
+/// Returns the first path on the way to the file `program` that another user than root can change.
 pub(crate) fn changeable(program: &Path, host: &Host) -> Option<PathBuf> {
-    let resolved = host.resolve(program).ok()?;
-    let all = program.ancestors().chain(resolved.ancestors());
-    let is_changeable = |path: &&Path| {
+    let mut way = vec![PathBuf::from("/")];
+    host.follow(program, &mut |path| way.push(path.to_owned())).ok()?;
+    let is_changeable = |path: &PathBuf| {
         let found = fs::symlink_metadata(host.real(path));
-        found.is_ok_and(|found| is_of_others(&found))
+        found.is_ok_and(|found| is_of_others(&found, host))
     };
-    all.into_iter().find(is_changeable).map(Path::to_owned)
+    way.into_iter().find(is_changeable)
 }
 
-fn is_of_others(found: &Metadata) -> bool {
+fn is_of_others(found: &Metadata, host: &Host) -> bool {
     // No user of a user namespace can be the owner of an unmapped file.
     let unmapped = (!is_first_user_namespace()).then_some(OVERFLOW);
-    // Another user than root sets up only trees of its own.
-    let (user, group) = (geteuid().as_raw(), getegid().as_raw());
-    let is_of_root = [0, user].contains(&found.uid()) || unmapped == Some(found.uid());
-    let is_group_of_root =
-        [0, STAFF, group].contains(&found.gid()) || unmapped == Some(found.gid());
+    // Another user than root sets up only trees of its own. The group of root's process may have any
+    // members (newgrp(1)).
+    let is_own_tree = !host.is_running() && !geteuid().is_root();
+    let own = is_own_tree.then(|| (geteuid().as_raw(), getegid().as_raw())).unzip();
+    let is_of_root = [Some(0), own.0, unmapped].contains(&Some(found.uid()));
+    let is_group_of_root = [Some(0), Some(STAFF), own.1, unmapped].contains(&Some(found.gid()));
     let mode = found.mode();
     let is_shared = mode & OF_OTHERS != 0 || mode & OF_GROUP != 0 && !is_group_of_root;
     // In a sticky directory only the owner of a file can rename or remove it. The mode of a link has no

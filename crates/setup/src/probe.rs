@@ -10,7 +10,9 @@ pub(crate) mod directory;
 use crate::engine::Engine;
 use crate::host::Host;
 use crate::{buildkit, containerd, docker, podman, running};
+use std::cell::RefCell;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use synconce_sys::child::interrupted;
 use tar::{Builder, Header};
 
 /// The path of the program in the image.
@@ -50,7 +52,7 @@ pub struct Removed {
 /// The time for one answer: a step on a slow disk takes seconds.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// The pause between two tries.
-pub(crate) const PAUSE: Duration = Duration::from_millis(200);
+const PAUSE: Duration = Duration::from_millis(200);
 /// The time for the removal after a cancellation.
 const GRACE: Duration = Duration::from_secs(10);
 /// The time in which an engine ends what it does for a request that was cut.
@@ -81,6 +83,32 @@ pub fn probe(
     match process {
         Some(Ok(Some((process, None)))) => probe(host, &process, is_cancelled).map(Some),
         _ => Ok(None),
+    }
+}
+
+/// The requests of a probe to its engine.
+pub(crate) struct Requests<'a> {
+    pub is_cancelled: &'a dyn Fn() -> bool,
+    /// The name of what the engine may make later: the request was sent, and has no answer.
+    pub cut: RefCell<Option<String>>,
+}
+
+impl<'a> Requests<'a> {
+    pub(crate) fn new(is_cancelled: &'a dyn Fn() -> bool) -> Self {
+        Self { is_cancelled, cut: RefCell::default() }
+    }
+
+    /// Calls `send` with `is_cancelled` for a request that makes the thing `made`, if it makes one. After a
+    /// cancellation nothing is sent.
+    pub(crate) fn send<T>(
+        &self,
+        made: Option<&str>,
+        send: impl FnOnce(&dyn Fn() -> bool) -> Result<T, String>,
+    ) -> Result<T, String> {
+        if (self.is_cancelled)() {
+            return Err(interrupted().to_string());
+        }
+        send(self.is_cancelled).inspect_err(|_| *self.cut.borrow_mut() = made.map(str::to_owned))
     }
 }
 

@@ -74,16 +74,19 @@ impl SignalSet {
     }
 }
 
-/// A received signal.
-#[derive(Clone, Copy, Debug)]
+/// A received signal. Signals that a process sends twice in the same way are equal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {
     /// The signal's number.
     pub signal: i32,
     /// Whether a process sent the signal (`kill`, `sigqueue`). The kernel sends a terminal's
     /// Ctrl-C.
     pub by_process: bool,
-    /// The sender, if a process sent the signal.
+    /// The sender, if a process sent the signal. A sender outside of this process's pid namespace
+    /// is 0.
     pub sender: u32,
+    /// The user of the sender, if a process sent the signal.
+    pub user: u32,
 }
 
 impl Received {
@@ -137,6 +140,7 @@ impl SignalReader {
             signal: info.ssi_signo as i32,
             by_process: info.ssi_code <= 0,
             sender: info.ssi_pid,
+            user: info.ssi_uid,
         })
     }
 }

@@ -3,9 +3,8 @@
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
-use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use synconce_testkit::harness::{
     DiskLock, Place, StartedCommand, Trace, binary, committed, eventually, files, finish, isolated,
     isolated_alone, limit, perl, stall, without_foreign_syncs, without_stalls,
@@ -336,36 +335,4 @@ fn a_failed_command_is_committed_too() {
         assert!(rig.disk().stats().unwrap().flushes > before);
         rig.down().unwrap();
     });
-}
-
-/// Sends SIGTERM to a run, and again during its commit. Asserts that the run waits for the commit,
-/// unless the machine was too busy to send both within half a second. Returns whether it did.
-fn sends_sigterm_twice(place: &Place) -> bool {
-    let rig = rig();
-    let data = rig.path().join("data");
-    let script = format!("sync_file('{}'); say_to('held', 1); sleep 60;", data.display());
-    let run = StartedCommand::new(&mut place.held(&[], &perl(&script)));
-    place.wait_for("held");
-    let _stalled = stall(&rig);
-    // As by timeout(1), which signals the process and then its group.
-    signal(&run, Signal::TERM);
-    let first = Instant::now();
-    eventually("the commit begins", || place.status(&[]).stdout.contains(" committing "));
-    signal(&run, Signal::TERM);
-    let is_in_time = first.elapsed() < Duration::from_millis(500);
-    let waited = run.wait(Duration::from_millis(300)).unwrap();
-    rig.disk().release_flushes().unwrap();
-    let ended = run.end();
-    if is_in_time {
-        assert_eq!((waited, ended.signal()), (None, Some(libc::SIGTERM)), "{}", run.text());
-    }
-    eventually("it is durable", || place.status(&[]).status.success());
-    place.remove("held");
-    rig.down().unwrap();
-    is_in_time
-}
-
-#[test]
-fn a_sigterm_that_arrives_twice_does_not_cut_the_wait_short() {
-    isolated(|place| eventually("both signals are sent in time", || sends_sigterm_twice(place)));
 }

@@ -1,9 +1,13 @@
 //! Signals that are sent to synconce reach the command, whatever runs it.
 
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
 use std::os::unix::process::ExitStatusExt;
+use std::time::{Duration, Instant};
 use synconce_testkit::harness::{
-    Place, StartedCommand, Terminal, binary, eventually, finish, isolated, perl,
+    Place, StartedCommand, Terminal, binary, eventually, finish, isolated, perl, stall,
 };
+use synconce_testkit::rig::Rig;
 
 /// Counts every signal that can be caught, except SIGCHLD, and writes the counts at SIGTERM.
 const COUNTS: &str = "my %count; for my $number (1 .. 31, 34 .. 64) { \
@@ -28,7 +32,7 @@ fn send(pid: u32, number: i32) {
 /// Sends every signal to the process that `words` start. Returns how often the program that
 /// counts got each.
 fn counts(place: &Place, words: &[&str]) -> String {
-    for file in std::fs::read_dir(place.path(".")).unwrap().flatten() {
+    for file in fs::read_dir(place.path(".")).unwrap().flatten() {
         let name = file.file_name().into_string().unwrap();
         if name.starts_with("caught-") || ["before", "all"].contains(&name.as_str()) {
             place.remove(&name);
@@ -125,5 +129,87 @@ fn execve_of_an_ordinary_user_is_never_interrupted() {
             let ended = finish(place.command(words[0]).args(&words[1..]));
             assert_eq!(ended.stdout, "0:100", "{around:?}: {ended:?}");
         }
+    });
+}
+
+/// Runs a command in a pid namespace of its own.
+const UNSHARE: [&str; 4] = ["unshare", "--pid", "--fork", "--mount-proc"];
+/// Sends SIGTERM as another user, with the right to do so.
+const KILL: [&str; 6] =
+    ["setpriv", "--reuid=64122", "--inh-caps=+kill", "--ambient-caps=+kill", "kill", "-TERM"];
+
+/// Sends SIGTERM to a run that `unshare` starts, and again by the command `again` or by this process
+/// during the commit. Asserts whether the run `waits` for the commit. Returns false if the machine was
+/// too busy to send both within half a second.
+fn sends_sigterm_twice(place: &Place, unshare: &[&str], again: &[&str], waits: bool) -> bool {
+    let rig = Rig::builder().size(64 << 20).mount_options("commit=300").up().unwrap();
+    let data = rig.path().join("data");
+    let program = perl(&format!("sync_file('{}'); say_to('held', 1); sleep 60;", data.display()));
+    // The first process of a pid namespace ends after the commit: all others end with it.
+    let shell = "\"$@\"; echo $? >ended; until [ -e over ]; do sleep 0.1; done";
+    let words = [unshare, &["sh", "-c", shell, "sh", binary(), "run", "--"]].concat();
+    let mut command = place.command(words[0]);
+    let run = StartedCommand::new(command.args(&words[1..]).args(&program));
+    place.wait_for("held");
+    let generations = if unshare.is_empty() { 1 } else { 2 };
+    let pid = (0..generations).fold(run.pid(), |pid, _| only_child(pid));
+    let stalled = stall(&rig);
+    // As by timeout(1), which signals the process and then its group.
+    let term = || kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), Signal::TERM).unwrap();
+    term();
+    let first = Instant::now();
+    eventually("the commit begins", || place.status(&[]).stdout.contains(" committing "));
+    if again.is_empty() {
+        term();
+    } else {
+        let sent = place.bare(&[again, &[&pid.to_string()]].concat());
+        assert!(sent.status.success(), "{sent:?}");
+    }
+    let is_in_time = first.elapsed() < Duration::from_millis(500);
+    if waits {
+        let ended = run.wait(Duration::from_millis(300)).unwrap();
+        assert!(
+            ended.is_none() && (!is_in_time || place.read("ended").is_empty()),
+            "{}",
+            run.text()
+        );
+    } else {
+        place.wait_for("ended");
+        assert!(run.text().contains("not yet durable: "), "{}", run.text());
+    }
+    rig.disk().release_flushes().unwrap();
+    let code = if waits { "143\n" } else { "125\n" };
+    assert!(place.wait_for("ended") == code || waits && !is_in_time, "{}", run.text());
+    eventually("it is durable", || place.markers().is_empty());
+    place.write("over", "");
+    run.end();
+    drop(stalled);
+    ["held", "ended", "over"].iter().for_each(|name| place.remove(name));
+    rig.down().unwrap();
+    is_in_time
+}
+
+fn only_child(pid: u32) -> u32 {
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+    children.trim().parse().unwrap()
+}
+
+#[test]
+fn a_sigterm_that_arrives_twice_does_not_cut_the_wait_short() {
+    isolated(|place| {
+        for unshare in [&[][..], &UNSHARE] {
+            eventually("both signals are sent in time", || {
+                sends_sigterm_twice(place, unshare, &[], true)
+            });
+        }
+    });
+}
+
+#[test]
+fn a_sigterm_of_another_user_outside_of_the_pid_namespace_ends_the_wait() {
+    isolated(|place| {
+        eventually("both signals are sent in time", || {
+            sends_sigterm_twice(place, &UNSHARE, &KILL, false)
+        });
     });
 }

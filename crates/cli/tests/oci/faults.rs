@@ -137,7 +137,7 @@ const OF_BUILDKITD: [FaultRow; 3] = [
 ];
 
 // containerd calls the runtime by its path. Neither its default runtime nor a profile is set up: a pod
-// asks by its RuntimeClass, with the profile of its request.
+// requests a hold by its RuntimeClass, with the profile of its request.
 const OF_CONTAINERD: [FaultRow; 3] = [
     BROKEN_RULES,
     (

@@ -33,6 +33,7 @@ mod images;
 mod import;
 mod in_steps;
 mod jobs;
+mod killed_checks;
 mod other_snapshots;
 mod our_image;
 mod plain;
@@ -104,7 +105,7 @@ fn main() -> ExitCode {
         other_snapshots::trials(),
         our_image::trials(),
         set_up::trials(),
-        probes::trials(),
+        probes::trials().into_iter().chain(killed_checks::trials()).collect(),
         same_layers::trials(),
         step_roots::trials(),
         volatile_builds::trials(),

@@ -75,7 +75,10 @@ pub fn system(place: &Place) {
     }
     // A directory of the package docker.io.
     fs::create_dir_all("/etc/docker").unwrap();
-    symlink(binary(), OURS).unwrap();
+    // A checkout may belong to another user, whose programs `setup` refuses.
+    let ours = format!("{SHORT}/synconce");
+    fs::copy(binary(), &ours).unwrap();
+    symlink(ours, OURS).unwrap();
 }
 
 /// Runs `synconce setup WORDS`, with the state of this test.

@@ -127,6 +127,19 @@ fn a_binary_that_the_chart_did_not_put_there_stops_the_pod_and_stays() {
 }
 
 #[test]
+fn a_binary_that_another_user_of_the_node_can_alter_stops_the_pod() {
+    let place = node("node-of-a-user");
+    fs::create_dir(place.root.join("opt")).unwrap();
+    std::os::unix::fs::chown(place.root.join("opt"), Some(1234), None).unwrap();
+    let script = Group::spawn(&mut script(&place)).expect("sh runs");
+    let ended = script.wait(patiently(Duration::from_secs(60))).expect("a process");
+    let said = script.stderr().expect("a file of ours");
+    assert_eq!(ended.and_then(|status| status.code()), Some(125), "{said}");
+    assert!(said.contains("can be changed by other users than root, by "), "{said}");
+    assert!(!place.read(CONFIG).contains("synconce"));
+}
+
+#[test]
 fn a_binary_of_an_earlier_chart_gives_way_and_the_same_one_of_another_stays() {
     let first = Node::start(node("node-upgrade"));
     first.script.signal(Signal::KILL).expect("it is sent");

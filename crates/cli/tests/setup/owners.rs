@@ -1,9 +1,12 @@
-//! `synconce setup apt`: the program that root's apt starts can be altered by root alone.
+//! `synconce setup`: the program that root's apt, an engine or a unit starts can be altered by root
+//! alone.
 
 use super::apt::place;
-use super::place::TestRoot;
+use super::place::{EndedCommand, SYNCONCE, TestRoot};
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown, symlink};
+use std::path::Path;
+use std::process::Command;
 
 const OTHERS: &str = "can be changed by other users than root";
 
@@ -72,4 +75,108 @@ fn a_wrapper_whose_program_another_user_can_alter_is_named_and_renewed() {
     let again = place.setup(&["apt"]);
     assert!(again.code == Some(0) && again.stderr.contains("renewed "), "{again:?}");
     assert!(place.read("usr/bin/dpkg").contains("\nsynconce_program=/usr/local/bin/synconce\n"));
+}
+
+/// Runs the command of the hint in `said` by a shell.
+fn take_hint(said: &str) -> EndedCommand {
+    let hint = said.lines().find_map(|line| line.strip_prefix("synconce: hint: ")).unwrap();
+    let path = std::env::var("PATH").unwrap();
+    let directory = Path::new(SYNCONCE).parent().unwrap().display();
+    EndedCommand::run(
+        Command::new("sh").args(["-c", hint]).env("PATH", format!("{directory}:{path}")),
+    )
+}
+
+#[test]
+fn every_set_up_refuses_a_program_that_another_user_can_alter() {
+    for words in [
+        &["docker"][..],
+        &["docker", "--builds-only"],
+        &["podman"],
+        &["buildkit"],
+        &["containerd"],
+        &["docker", "--hold"],
+        &["buildkit", "--hold"],
+        &["containerd", "--hold"],
+    ] {
+        let place = TestRoot::new(&format!("foreign-{}", words.concat()));
+        for path in
+            ["usr/local/bin/synconce", "usr/bin/containerd", "usr/bin/buildkitd", "usr/bin/runc"]
+        {
+            place.program(path);
+        }
+        for (unit, program) in [("containerd", "containerd"), ("buildkit", "buildkitd")] {
+            let text = format!("[Service]\nExecStart=/usr/bin/{program}\n");
+            place.write(&format!("lib/systemd/system/{unit}.service"), &text);
+        }
+        give(&place, "usr/local", 1234, 0, 0o755);
+        let before = place.snapshot();
+        for words in [words.to_vec(), [words, &["--dry-run"]].concat()] {
+            let ended = place.setup(&words);
+            assert!(
+                ended.code == Some(125) && ended.stderr.contains(OTHERS),
+                "{words:?}: {ended:?}"
+            );
+        }
+        let check = place.setup(&[words, &["--check"]].concat());
+        assert!(check.code == Some(1) && check.stderr.contains(OTHERS), "{words:?}: {check:?}");
+        assert_eq!(before, place.snapshot(), "{words:?}");
+        let taken = take_hint(&place.setup(words).stderr);
+        assert_eq!(taken.code, Some(0), "{taken:?}");
+        let ended = place.setup(words);
+        assert_eq!(ended.code, Some(0), "{words:?}: {ended:?}");
+    }
+}
+
+#[test]
+fn a_program_behind_a_chain_of_links_through_a_users_directory_is_refused() {
+    for words in ["apt", "docker"] {
+        let place = place(&format!("{words}-chain"));
+        fs::create_dir_all(place.root.join("home/user")).unwrap();
+        fs::create_dir_all(place.root.join("usr/local/bin")).unwrap();
+        for (target, link) in [
+            ("../../usr/bin/synconce", "home/user/link"),
+            ("../../../home/user/link", "usr/local/bin/synconce"),
+            ("synconce", "usr/local/bin/synconce-oci"),
+        ] {
+            let _ = fs::remove_file(place.root.join(link));
+            symlink(target, place.root.join(link)).unwrap();
+        }
+        give(&place, "home/user", 1234, 1234, 0o755);
+        let ended = place.setup(&[words]);
+        let by = format!("{OTHERS}, by {}\n", place.root.join("home/user").display());
+        assert!(ended.code == Some(125) && ended.stderr.contains(&by), "{ended:?}");
+        // The copy takes the place of the first link.
+        let taken = take_hint(&ended.stderr);
+        assert_eq!(taken.code, Some(0), "{taken:?}");
+        assert!(!place.root.join("usr/local/bin/synconce").is_symlink());
+        assert_eq!(place.setup(&[words, "--check"]).code, Some(0));
+    }
+}
+
+#[test]
+fn the_link_itself_is_given_to_root_and_not_its_target() {
+    let place = place("apt-link");
+    fs::rename(place.root.join("usr/bin/synconce"), place.root.join("usr/target")).unwrap();
+    give(&place, "usr/target", 0, 50, 0o775);
+    symlink("../target", place.root.join("usr/bin/synconce")).unwrap();
+    lchown(place.root.join("usr/bin/synconce"), Some(1234), Some(0)).unwrap();
+    let ended = place.setup(&["apt"]);
+    let link = place.root.join("usr/bin/synconce");
+    let hint = format!("hint: chown -h root:root {}\n", link.display());
+    assert!(ended.code == Some(125) && ended.stderr.contains(&hint), "{ended:?}");
+    assert_eq!(take_hint(&ended.stderr).code, Some(0));
+    let target = fs::metadata(place.root.join("usr/target")).unwrap();
+    assert_eq!((target.gid(), target.mode() & 0o777), (50, 0o775));
+    assert_eq!(place.setup(&["apt"]).code, Some(0));
+}
+
+#[test]
+fn the_group_of_roots_process_is_not_roots_group() {
+    let place = TestRoot::new("newgrp");
+    give(&place, "usr/local/bin/synconce-oci", 0, 1234, 0o775);
+    let mut setup = Command::new("setpriv");
+    setup.args(["--regid=1234", "--clear-groups", SYNCONCE]).args(place.arguments(&["docker"]));
+    let ended = EndedCommand::run(&mut setup);
+    assert!(ended.code == Some(125) && ended.stderr.contains(OTHERS), "{ended:?}");
 }

@@ -5,7 +5,8 @@ use rustix::process::Signal;
 use std::time::{Duration, Instant};
 use synconce_sys::signals::{self, Received};
 
-/// The time in which a program sends the same signal again although it was sent to end the command.
+/// An equal signal that is read within this time after the noted one belongs to the same request.
+/// timeout(1) sends both within microseconds, but a busy machine delays the reads.
 const TWICE: Duration = Duration::from_secs(1);
 
 /// The last signal that was read before the command had ended, and when.
@@ -19,13 +20,13 @@ impl LastSignal {
 
     /// Whether a signal that has just been read is the noted one, sent twice: timeout(1) signals the
     /// process, and then its group. Such a signal does not mean that the user stops waiting.
+    ///
+    /// Senders outside of the pid namespace differ by their users alone. Two of one user count as one
+    /// sender: the user can send again, but the end of a container's first process ends its commit.
     pub(super) fn is_same(&self, received: &Received) -> bool {
-        let is_of = |last: &Received| {
-            (last.signal, last.sender) == (received.signal, received.sender)
-                && last.by_process
-                && received.by_process
-        };
-        self.0.as_ref().is_some_and(|(last, read)| is_of(last) && read.elapsed() < TWICE)
+        let is_noted =
+            |(last, read): &(Received, Instant)| last == received && read.elapsed() < TWICE;
+        received.by_process && self.0.as_ref().is_some_and(is_noted)
     }
 }
 

@@ -6,11 +6,10 @@
 use super::FLAGS_OF_ADDRESS;
 use crate::host::Host;
 use crate::probe::{
-    PROGRAM, Probed, Removed, Tried, after_grace, client, directory, unique, until_gone,
+    PROGRAM, Probed, Removed, Requests, Tried, after_grace, client, directory, unique, until_gone,
 };
 use crate::running::process::DaemonProcess;
 use crate::toml::TomlFile;
-use std::cell::RefCell;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -35,8 +34,8 @@ pub(crate) fn probe(
     let ctr = client::find(host, process, "ctr")?;
     let name = format!("{NAMESPACE}-{}", unique());
     let (root, runtime) = (Path::new(directory::PARENT).join(&name), host.runtime().to_owned());
-    let (socket, cut) = (socket(host, process)?, RefCell::default());
-    let probe = CtrProbe { ctr, socket, name, root, runtime, cut, is_cancelled };
+    let (socket, requests) = (socket(host, process)?, Requests::new(is_cancelled));
+    let probe = CtrProbe { ctr, socket, name, root, runtime, requests };
     Ok(probe.tried())
 }
 
@@ -58,9 +57,7 @@ struct CtrProbe<'a> {
     /// The root of the containers.
     root: PathBuf,
     runtime: String,
-    /// The ID of a container that may appear later: the call that makes it was cut.
-    cut: RefCell<Option<String>>,
-    is_cancelled: &'a dyn Fn() -> bool,
+    requests: Requests<'a>,
 }
 
 impl CtrProbe<'_> {
@@ -106,16 +103,16 @@ impl CtrProbe<'_> {
         let root = self.root.to_string_lossy();
         let program = format!("/{PROGRAM}");
         let words = [&own[..], options, &[&root, &id, &program]].concat();
-        let ended = client::run(&mut self.command(&words), self.is_cancelled)
-            .inspect_err(|_| *self.cut.borrow_mut() = Some(id.clone()))?;
+        let mut run = self.command(&words);
+        let ended = self.requests.send(Some(&id), |it| client::run(&mut run, it))?;
         client::is_held(&ended, "ctr run")
     }
 
     /// Removes the containers and their namespace. Returns what is left, each with the command that removes
     /// it. `is_served` says whether containerd has run them.
     fn remove(&self, is_served: bool) -> Vec<String> {
-        let cut = self.cut.borrow();
-        let is_cancelled = after_grace(self.is_cancelled);
+        let cut = self.requests.cut.borrow();
+        let is_cancelled = after_grace(self.requests.is_cancelled);
         let own = || -> Result<Vec<String>, String> {
             let mut ids = self.list("containers", &is_cancelled)?;
             ids.retain(|id| id.starts_with(&self.name));
@@ -200,8 +197,9 @@ mod tests {
         );
         let name = "synconce-check-00c0ffee".to_owned();
         let root = directory.path().join(&name);
-        let (socket, runtime, cut) = ("socket".into(), "runc".into(), RefCell::default());
-        CtrProbe { ctr, socket, name, root, runtime, cut, is_cancelled }.tried()
+        let (socket, runtime, requests) =
+            ("socket".into(), "runc".into(), Requests::new(is_cancelled));
+        CtrProbe { ctr, socket, name, root, runtime, requests }.tried()
     }
 
     #[test]
@@ -223,6 +221,13 @@ mod tests {
         assert!(by_hand.ends_with("/client --address socket plugins ls"), "{by_hand}");
         assert_eq!(removed, Removed::default());
         assert!(begin.elapsed() < SETTLE);
+    }
+
+    #[test]
+    fn after_a_signal_no_container_is_made_or_named() {
+        let Tried { probed, removed, .. } = tried_until("exit 1", |_| true);
+        assert_eq!(probed.unwrap_err(), "interrupted by a signal");
+        assert_eq!(removed, Removed::default());
     }
 
     #[test]

@@ -8,16 +8,16 @@ mod removal;
 
 use super::{DROP_IN, api, builds, daemon_json, dockerd, version};
 use crate::host::Host;
-use crate::probe::{PATIENCE, PROGRAM, Probed, REAL, Removed, Tried, archive, program, unique};
+use crate::probe::{
+    PATIENCE, PROGRAM, Probed, REAL, Removed, Requests, Tried, archive, program, unique,
+};
 use crate::running::process::DaemonProcess;
 use crate::systemd::Service;
 use serde_json::{Value, json};
-use std::cell::RefCell;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 use synconce_probe::docker::{Request, ask};
-use synconce_sys::child::interrupted;
 
 const REPOSITORY: &str = "synconce-check";
 const ARCHIVE: &str = "application/x-tar";
@@ -62,8 +62,8 @@ fn prepare<'a>(
     let version = version(host, dockerd(host, &service));
     let is_classic = version.is_some_and(|version| version < BUILDS_BY_BUILDKIT);
     let is_classic = is_classic && !builds::is_made(host);
-    let cut = RefCell::default();
-    let probe = DockerProbe { socket, name: unique(), begin: now(), cut, is_cancelled };
+    let requests = Requests::new(is_cancelled);
+    let probe = DockerProbe { socket, name: unique(), begin: now(), requests };
     let is_in_containerd = stores_in_containerd(&probe.ask("GET", "/info", NOTHING)?);
     Ok((!is_in_containerd).then_some((probe, is_classic)))
 }
@@ -81,9 +81,7 @@ struct DockerProbe<'a> {
     name: String,
     /// In seconds since 1970.
     begin: i64,
-    /// The name of what dockerd may make later: the request was sent, and has no answer.
-    cut: RefCell<Option<String>>,
-    is_cancelled: &'a dyn Fn() -> bool,
+    requests: Requests<'a>,
 }
 
 impl DockerProbe<'_> {
@@ -100,26 +98,16 @@ impl DockerProbe<'_> {
         format!("{REPOSITORY}-{}", self.name)
     }
 
-    /// Returns the body of the answer, which has to be a success. After a cancellation nothing is asked.
+    /// Returns the body of the answer, which has to be a success.
     fn ask(&self, method: &str, path: &str, body: (&str, &[u8])) -> Result<String, String> {
-        if (self.is_cancelled)() {
-            return Err(interrupted().to_string());
-        }
-        let (status, body) = self.send(method, path, body, self.is_cancelled)?;
-        self.success(status, body)
+        let answered = self.requests.send(None, |it| self.send(method, path, body, it));
+        answered.and_then(|(status, body)| self.success(status, body))
     }
 
     /// Asks dockerd to make `name`; see [`DockerProbe::ask`].
     fn make(&self, name: &str, path: &str, body: (&str, &[u8])) -> Result<String, String> {
-        if (self.is_cancelled)() {
-            return Err(interrupted().to_string());
-        }
-        let answered = self.send("POST", path, body, self.is_cancelled);
-        if answered.is_err() {
-            *self.cut.borrow_mut() = Some(name.to_owned());
-        }
-        let (status, body) = answered?;
-        self.success(status, body)
+        let answered = self.requests.send(Some(name), |it| self.send("POST", path, body, it));
+        answered.and_then(|(status, body)| self.success(status, body))
     }
 
     /// Returns the status and the body of the answer.

@@ -194,6 +194,7 @@ impl StepEngine {
         // The directory is named after a namespace of containerd.
         command.arg("--root").arg(control.join("buildkit")).arg("--log").arg(log);
         command.args(["--log-format", "json"]).env("SYNCONCE_OCI_FILE", control.join("oci.toml"));
+        command.env("SYNCONCE_RUNTIME_DIR", control.join("runtime"));
         if let Some(mutant) = self.mutant {
             command.env("SYNCONCE_MUTANT", mutant);
         }

@@ -184,8 +184,9 @@ pub(crate) fn is_set_up(engine: Engine) -> bool {
     synconce_setup::is_set_up(engine, &standard_paths::system(None))
 }
 
-/// Returns the daemon that makes the syncs of `command`, and whether its engine is set up on this machine,
-/// not for builds alone if it is a container, and the daemon may be that one. Returns None if the set-up holds these syncs.
+/// Returns the daemon that makes the syncs of `command`, and whether its engine is set up on this
+/// machine, not for builds alone if it is a container, and the daemon may be that one. Returns None if
+/// the set-up holds these syncs.
 fn daemon_that_syncs(command: &[OsString]) -> Option<(DaemonOfClient, bool)> {
     let daemon = daemon_of(command, &variable)?;
     // A node can be this machine.

@@ -42,6 +42,17 @@ const BUILDERS: [&str; 10] =
     ["cargo", "go", "gradle", "make", "meson", "mvn", "ninja", "npm", "rake", "yarn"];
 const TESTS: [&str; 7] = ["check", "installcheck", "nextest", "spec", "test", "tests", "verify"];
 
+/// Whether `word` is an option by which make runs no recipe.
+fn is_dry_run(word: &str) -> bool {
+    let Some(option) = word.strip_prefix('-') else { return false };
+    if let Some(option) = option.strip_prefix('-') {
+        return ["dry-run", "just-print", "recon", "question", "touch"].contains(&option);
+    }
+    // Behind these letters the word has a value.
+    let flags = option.split(|letter| "CEIWfjlo".contains(letter)).next();
+    flags.is_some_and(|flags| flags.contains(['n', 'q', 't']))
+}
+
 /// Returns the host of the database server that the environment names, if `program` with the arguments
 /// `words` runs tests: they are clients of that server.
 pub(super) fn server_of_tests(
@@ -49,7 +60,8 @@ pub(super) fn server_of_tests(
     words: &[&str],
     variables: Variables<'_>,
 ) -> Option<DaemonHost> {
-    let names_tests = || words.iter().any(|word| TESTS.contains(word));
+    let is_dry_run = || program == "make" && words.iter().any(|word| is_dry_run(word));
+    let names_tests = || words.iter().any(|word| TESTS.contains(word)) && !is_dry_run();
     if !(TEST_RUNNERS.contains(&program) || BUILDERS.contains(&program) && names_tests()) {
         return None;
     }
@@ -264,6 +276,27 @@ mod tests {
             (&["mongosh", "db:27017/x"], Some("db")),
         ] {
             assert_eq!(host(line, &|_| None).as_deref(), wanted, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn a_call_of_make_that_runs_no_recipe_runs_no_tests() {
+        for (line, is_run) in [
+            ("check", true),
+            ("-j4 -k check", true),
+            ("-Cnetwork -fquick.mk check", true),
+            ("--no-print-directory check", true),
+            ("-n check", false),
+            ("check -kn", false),
+            ("-q check", false),
+            ("-t check", false),
+            ("--dry-run check", false),
+            ("--just-print check", false),
+            ("--question check", false),
+        ] {
+            let words: Vec<_> = line.split(' ').collect();
+            let server = server_of_tests("make", &words, &|_| Some("db".to_owned()));
+            assert_eq!(server.is_some(), is_run, "make {line}");
         }
     }
 

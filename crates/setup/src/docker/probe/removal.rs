@@ -2,9 +2,8 @@
 
 use super::records::{self, CacheRecord, DiskUsage, OwnRecords};
 use super::{DockerProbe, NOTHING, now};
-use crate::probe::{PAUSE, Removed, SETTLE, after_grace, until_gone};
+use crate::probe::{Removed, after_grace, until_gone};
 use serde_json::{Value, json};
-use std::time::Instant;
 use synconce_probe::docker::disk_usage_path;
 
 const NOT_FOUND: u16 = 404;
@@ -16,7 +15,7 @@ impl DockerProbe<'_> {
     /// Removes the container, the images and the records of the build cache. A cancellation ends the
     /// removal later, see [`after_grace`].
     pub(super) fn remove(&self) -> Removed {
-        let is_cancelled = after_grace(self.is_cancelled);
+        let is_cancelled = after_grace(self.requests.is_cancelled);
         let (container, step, image) = (self.container(), self.step(), self.image());
         let things = [
             (format!("/containers/{container}?force=1&v=1"), "docker rm --force", container),
@@ -32,25 +31,21 @@ impl DockerProbe<'_> {
         removed
     }
 
-    /// Removes `name`. If the request that makes it was cut, waits until it appears, at most [`SETTLE`].
+    /// Removes `name`. If the request that makes it was cut, waits until it appears, see [`until_gone`].
     fn remove_thing(
         &self,
         path: &str,
         name: &str,
         is_cancelled: &dyn Fn() -> bool,
     ) -> Result<(), String> {
-        let is_cut = self.cut.borrow().as_deref() == Some(name);
-        let end = Instant::now() + SETTLE;
-        loop {
-            match self.send("DELETE", path, NOTHING, is_cancelled)? {
-                (NOT_FOUND, _) if !is_cut => return Ok(()),
-                (NOT_FOUND, _) if Instant::now() >= end => {
-                    return Err(format!("dockerd may still make {name}: its request was cut"));
-                }
-                (NOT_FOUND, _) => std::thread::sleep(PAUSE),
-                (status, body) => return self.success(status, body).map(drop),
-            }
-        }
+        let is_cut = self.requests.cut.borrow().as_deref() == Some(name);
+        let expected =
+            until_gone(false, || match self.send("DELETE", path, NOTHING, is_cancelled)? {
+                (NOT_FOUND, _) => Ok(Vec::from_iter(is_cut.then_some(name))),
+                (status, body) => self.success(status, body).map(|_| Vec::new()),
+            })?;
+        let Some(name) = expected.first() else { return Ok(()) };
+        Err(format!("dockerd may still make {name}: its request was cut"))
     }
 
     /// Does what [`DockerProbe::remove`] does, for the records of the build cache.

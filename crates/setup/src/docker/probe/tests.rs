@@ -63,8 +63,8 @@ fn asked<'a, T>(
         requests
     });
     let name = "00c0ffee00c0ffee".to_owned();
-    let (socket_of_probe, cut) = (socket.clone(), RefCell::default());
-    let made = DockerProbe { socket: socket_of_probe, name, begin: now(), cut, is_cancelled };
+    let (socket_of_probe, requests) = (socket.clone(), Requests::new(is_cancelled));
+    let made = DockerProbe { socket: socket_of_probe, name, begin: now(), requests };
     let returned = probe(&made);
     drop(UnixStream::connect(&socket).unwrap());
     (returned, server.join().unwrap())
