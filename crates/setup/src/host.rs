@@ -1,7 +1,6 @@
 //! The system that is set up, and all reads of it.
 
 use crate::error::{Error, NotEdited};
-use crate::owners;
 use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -90,53 +89,6 @@ impl Host {
     /// Returns the path of `synconce`, for units.
     pub(crate) fn synconce(&self) -> &str {
         self.synconce.to_str().unwrap_or_default()
-    }
-
-    /// Checks that `synconce-oci` exists, under a path that every configuration file can
-    /// express, and that no other user than root can change it. `set_up` has the words after
-    /// `synconce setup`.
-    ///
-    /// # Errors
-    /// The refusal: an engine would fail to start each container, or start another user's program.
-    pub(crate) fn check_runtime(&self, set_up: &str) -> Result<(), Error> {
-        let (synconce, runtime) = (&self.synconce, &self.runtime);
-        let target =
-            if synconce.parent() == runtime.parent() { Path::new("synconce") } else { synconce };
-        let remedy = if self.is_executable(synconce) {
-            format!("ln -sf {} {}", quote(target), quote(&self.real(runtime)))
-        } else {
-            "install synconce-oci there first, or say where it is by --runtime PATH".to_owned()
-        };
-        self.check_program(runtime, "synconce-oci", &remedy, set_up)
-    }
-
-    /// Does what [`Host::check_runtime`] does, for `synconce` and units.
-    ///
-    /// # Errors
-    /// The refusal: the daemon would not start any more, or root would start another user's program.
-    pub(crate) fn check_synconce(&self, set_up: &str) -> Result<(), Error> {
-        let remedy = "install synconce in that system first";
-        self.check_program(&self.synconce, "synconce", remedy, set_up)
-    }
-
-    fn check_program(
-        &self,
-        path: &Path,
-        name: &str,
-        remedy: &str,
-        set_up: &str,
-    ) -> Result<(), Error> {
-        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+@".contains(&byte);
-        if !path.is_absolute() || !path.as_os_str().as_encoded_bytes().iter().copied().all(plain) {
-            let reason = "is no absolute path of letters, digits and /._-+@";
-            let remedy = format!("install {name} in a plain place, such as /usr/local/bin");
-            return Err(NotEdited::new(reason, remedy).in_file(path).into());
-        }
-        if !self.is_executable(path) {
-            let fault = NotEdited::new("is no executable file", remedy);
-            return Err(fault.in_file(&self.real(path)).into());
-        }
-        owners::check(path, set_up, self)
     }
 
     /// Returns whether something is at `path`, through links.

@@ -1,4 +1,4 @@
-//! Which users can change a program that root starts.
+//! Whether root may start a program: it can be executed, and no other user can change it.
 
 use crate::error::{Error, NotEdited};
 use crate::host::Host;
@@ -20,12 +20,61 @@ const STICKY: u32 = 0o1000;
 /// Where a copy that only root can change is installed.
 const INSTALLED: &str = "/usr/local/bin/synconce";
 
+impl Host {
+    /// Checks that `synconce-oci` exists, under a path that every configuration file can
+    /// express, and that no other user than root can change it. `set_up` has the words after
+    /// `synconce setup`.
+    ///
+    /// # Errors
+    /// The refusal: an engine would fail to start each container, or start another user's program.
+    pub(crate) fn check_runtime(&self, set_up: &str) -> Result<(), Error> {
+        let (synconce, runtime) = (Path::new(self.synconce()), Path::new(self.runtime()));
+        let target =
+            if synconce.parent() == runtime.parent() { Path::new("synconce") } else { synconce };
+        let remedy = if self.is_executable(synconce) {
+            format!("ln -sf {} {}", quote(target), quote(&self.real(runtime)))
+        } else {
+            "install synconce-oci there first, or say where it is by --runtime PATH".to_owned()
+        };
+        self.check_program(runtime, "synconce-oci", &remedy, set_up)
+    }
+
+    /// Does what [`Host::check_runtime`] does, for `synconce` and units.
+    ///
+    /// # Errors
+    /// The refusal: the daemon would not start any more, or root would start another user's program.
+    pub(crate) fn check_synconce(&self, set_up: &str) -> Result<(), Error> {
+        let remedy = "install synconce in that system first";
+        self.check_program(Path::new(self.synconce()), "synconce", remedy, set_up)
+    }
+
+    fn check_program(
+        &self,
+        path: &Path,
+        name: &str,
+        remedy: &str,
+        set_up: &str,
+    ) -> Result<(), Error> {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+@".contains(&byte);
+        if !path.is_absolute() || !path.as_os_str().as_encoded_bytes().iter().copied().all(plain) {
+            let reason = "is no absolute path of letters, digits and /._-+@";
+            let remedy = format!("install {name} in a plain place, such as /usr/local/bin");
+            return Err(NotEdited::new(reason, remedy).in_file(path).into());
+        }
+        if !self.is_executable(path) {
+            let fault = NotEdited::new("is no executable file", remedy);
+            return Err(fault.in_file(&self.real(path)).into());
+        }
+        check(path, set_up, self)
+    }
+}
+
 /// Checks that no other user than root can change the file `program` of the system, or a directory
 /// or link that leads to it. `set_up` has the words after `synconce setup`.
 ///
 /// # Errors
 /// The refusal, with a command that helps.
-pub(crate) fn check(program: &Path, set_up: &str, host: &Host) -> Result<(), Error> {
+fn check(program: &Path, set_up: &str, host: &Host) -> Result<(), Error> {
     let Some(path) = changeable(program, host) else { return Ok(()) };
     let real = host.real(&path);
     let at = quote(&real);

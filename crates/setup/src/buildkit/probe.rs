@@ -6,7 +6,9 @@
 
 use super::CONFIGURATION;
 use crate::host::Host;
-use crate::probe::{Probed, Removed, Tried, after_grace, client, program, unique, until_gone};
+use crate::probe::client;
+use crate::probe::program::program;
+use crate::probe::requests::{Probed, Removed, Tried, after_grace, unique, until_gone};
 use crate::running::process::DaemonProcess;
 use crate::toml::TomlFile;
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -178,8 +180,8 @@ fn varint(mut value: u64) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::probe::SETTLE;
     use crate::probe::client::tests::fake;
+    use crate::probe::requests::SETTLE;
     use std::time::Instant;
 
     #[test]

@@ -5,9 +5,9 @@
 
 use super::FLAGS_OF_ADDRESS;
 use crate::host::Host;
-use crate::probe::{
-    PROGRAM, Probed, Removed, Requests, Tried, after_grace, client, directory, unique, until_gone,
-};
+use crate::probe::program::PROGRAM;
+use crate::probe::requests::{Probed, Removed, Requests, Tried, after_grace, unique, until_gone};
+use crate::probe::{client, directory};
 use crate::running::process::DaemonProcess;
 use crate::toml::TomlFile;
 use std::fs;
@@ -178,8 +178,8 @@ impl CtrProbe<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::probe::SETTLE;
     use crate::probe::client::tests::fake;
+    use crate::probe::requests::SETTLE;
     use std::time::Instant;
 
     /// Runs the probe with a ctr that is the shell `script`.

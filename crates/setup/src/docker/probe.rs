@@ -8,9 +8,8 @@ mod removal;
 
 use super::{DROP_IN, api, builds, daemon_json, dockerd, version};
 use crate::host::Host;
-use crate::probe::{
-    PATIENCE, PROGRAM, Probed, REAL, Removed, Requests, Tried, archive, program, unique,
-};
+use crate::probe::program::{PROGRAM, REAL, archive, program};
+use crate::probe::requests::{PATIENCE, Probed, Removed, Requests, Tried, unique};
 use crate::running::process::DaemonProcess;
 use crate::systemd::Service;
 use serde_json::{Value, json};

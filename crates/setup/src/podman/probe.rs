@@ -3,7 +3,9 @@
 
 use super::PLACES;
 use crate::host::Host;
-use crate::probe::{PROGRAM, Probed, Removed, Tried, client, directory, unique};
+use crate::probe::program::PROGRAM;
+use crate::probe::requests::{Probed, Removed, Tried, unique};
+use crate::probe::{client, directory};
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;

@@ -1,6 +1,7 @@
 //! Clients of engines, by which probe containers are run.
 
-use super::{PATIENCE, REAL};
+use super::program::REAL;
+use super::requests::PATIENCE;
 use crate::host::Host;
 use crate::running::process::DaemonProcess;
 use rustix::process::Signal;

@@ -1,6 +1,6 @@
 //! The directories of a probe.
 
-use super::program;
+use super::program::program;
 use rustix::mount::{UnmountFlags, unmount};
 use std::fs::{self, File, Permissions};
 use std::io;

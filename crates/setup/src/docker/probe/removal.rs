@@ -2,7 +2,7 @@
 
 use super::records::{self, CacheRecord, DiskUsage, OwnRecords};
 use super::{DockerProbe, NOTHING, now};
-use crate::probe::{Removed, after_grace, until_gone};
+use crate::probe::requests::{Removed, after_grace, until_gone};
 use serde_json::{Value, json};
 use synconce_probe::docker::disk_usage_path;
 

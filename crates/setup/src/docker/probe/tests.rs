@@ -2,7 +2,7 @@
 
 use super::removal::STAYS;
 use super::*;
-use crate::probe::Removed;
+use crate::probe::requests::Removed;
 use std::cell::Cell;
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
