@@ -1,7 +1,10 @@
 # Makes a small Debian root in $1: the machine's own dpkg, apt and shell, three packages, and a
 # repository with them. Libraries and other tools are mounted by enter.sh.
 cd "$1"
-mkdir -p usr/bin usr/sbin usr/lib/apt usr/lib/x86_64-linux-gnu usr/lib64 usr/share/dpkg tools
+mkdir -p usr/bin usr/sbin usr/lib/apt "usr/lib/$(uname -m)-linux-gnu" usr/share/dpkg tools
+# Programs name their loader by a path in /lib64 on amd64, and in /lib on arm64.
+[ ! -d /usr/lib64 ] || mkdir usr/lib64
+for loader in /usr/lib/ld-linux-*.so.*; do [ ! -e "$loader" ] || cp -P "$loader" usr/lib; done
 mkdir -p proc dev run tmp root repo etc/apt/apt.conf.d etc/apt/preferences.d etc/dpkg/dpkg.cfg.d var/log
 mkdir -p var/lib/dpkg/info var/lib/dpkg/updates var/lib/dpkg/alternatives var/lib/apt/lists/partial
 mkdir -p var/cache/apt/archives/partial

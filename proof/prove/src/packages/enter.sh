@@ -6,7 +6,9 @@ mount --types proc proc proc
 mount --rbind /dev dev
 mount --types tmpfs run run
 mkdir -p run/lock .host
-for path in usr/sbin usr/lib/apt usr/lib/x86_64-linux-gnu usr/lib64 usr/share/dpkg; do
+# The directories that base.sh made.
+for path in usr/sbin usr/lib/apt usr/lib/*-linux-gnu usr/lib64 usr/share/dpkg; do
+	[ -d "$path" ] || continue
 	mount --bind "/$path" "$path"
 	mount --options remount,bind,ro "$path"
 done

@@ -4,6 +4,7 @@ use crate::Result;
 use crate::recording::finish;
 use crate::tool::Tool;
 use crate::work::is_installed;
+use std::env::consts::ARCH;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
@@ -31,7 +32,7 @@ const IGNORED: [&str; 6] = [
 
 /// Returns why no root can be made here.
 pub(super) fn missing() -> Option<String> {
-    if !Path::new("/usr/lib/x86_64-linux-gnu").is_dir() {
+    if !Path::new(&format!("/usr/lib/{ARCH}-linux-gnu")).is_dir() {
         return Some("the machine is no Debian of this architecture".to_owned());
     }
     let programs = ["dpkg", "dpkg-deb", "apt-get", "unshare", "dash"];
