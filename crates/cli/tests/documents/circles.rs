@@ -76,7 +76,7 @@ fn uses(source: &Path) -> Uses {
 
 /// Returns the paths, from the root of the crate, that the product's part of `text` names.
 fn paths_in(module: &str, text: &str) -> Vec<String> {
-    let product = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or(text);
+    let product = text.split("mod tests {").next().unwrap_or(text);
     let lines = product.lines().map(|line| line.split("//").next().unwrap_or(line));
     let code = lines.collect::<Vec<_>>().join(" ");
     let mut paths = Vec::new();
