@@ -15,6 +15,8 @@ pub(crate) struct Mutant {
     /// Whether these file systems do not need the step.
     needless: bool,
     markers: &'static [MarkerPlace],
+    /// The file system on which the fewest cuts catch the mutant. Its rows come first.
+    soonest: DiskKind,
 }
 
 pub(crate) const MUTANTS: [Mutant; 13] = [
@@ -24,6 +26,7 @@ pub(crate) const MUTANTS: [Mutant; 13] = [
         work: Work::Files,
         needless: false,
         markers: &[MarkerPlace::Same, MarkerPlace::Other],
+        soonest: DiskKind::Ext4,
     },
     Mutant {
         name: "marker-unsynced",
@@ -31,6 +34,7 @@ pub(crate) const MUTANTS: [Mutant; 13] = [
         work: Work::Files,
         needless: false,
         markers: &[MarkerPlace::Same, MarkerPlace::Other],
+        soonest: DiskKind::Ext4,
     },
     Mutant {
         name: "marker-directory-unsynced",
@@ -38,6 +42,7 @@ pub(crate) const MUTANTS: [Mutant; 13] = [
         work: Work::Files,
         needless: false,
         markers: &[MarkerPlace::Same, MarkerPlace::Other],
+        soonest: DiskKind::Xfs,
     },
     Mutant {
         name: "marker-parents-unsynced",
@@ -45,6 +50,7 @@ pub(crate) const MUTANTS: [Mutant; 13] = [
         work: Work::Files,
         needless: true,
         markers: &[MarkerPlace::Root],
+        soonest: DiskKind::Ext4,
     },
     Mutant {
         name: "marker-file-system-missing",
@@ -52,6 +58,7 @@ pub(crate) const MUTANTS: [Mutant; 13] = [
         work: Work::TwoDisks,
         needless: false,
         markers: &[MarkerPlace::Other],
+        soonest: DiskKind::Ext4,
     },
     Mutant {
         name: "marker-file-systems-unsynced",
@@ -59,6 +66,7 @@ pub(crate) const MUTANTS: [Mutant; 13] = [
         work: Work::TwoDisks,
         needless: false,
         markers: &[MarkerPlace::Other],
+        soonest: DiskKind::Ext4,
     },
     Mutant {
         name: "clear-before-commit",
@@ -66,6 +74,7 @@ pub(crate) const MUTANTS: [Mutant; 13] = [
         work: Work::Files,
         needless: false,
         markers: &[MarkerPlace::Same, MarkerPlace::Other],
+        soonest: DiskKind::Ext4,
     },
     Mutant {
         name: "commit-skipped",
@@ -73,13 +82,15 @@ pub(crate) const MUTANTS: [Mutant; 13] = [
         work: Work::Files,
         needless: false,
         markers: &[MarkerPlace::Same, MarkerPlace::Other],
+        soonest: DiskKind::Ext4,
     },
     Mutant {
         name: "commit-by-write-back",
         about: "commit by starting and awaiting write-back of data only (sync_file_range)",
         work: Work::Files,
         needless: false,
-        markers: &[MarkerPlace::Same, MarkerPlace::Other],
+        markers: &[MarkerPlace::Other, MarkerPlace::Same],
+        soonest: DiskKind::Ext4,
     },
     Mutant {
         name: "checkpoint-skipped",
@@ -87,6 +98,7 @@ pub(crate) const MUTANTS: [Mutant; 13] = [
         work: Work::Checkpoint,
         needless: false,
         markers: &[MarkerPlace::Same],
+        soonest: DiskKind::Ext4,
     },
     Mutant {
         name: "except-ignored",
@@ -94,6 +106,7 @@ pub(crate) const MUTANTS: [Mutant; 13] = [
         work: Work::Excepted,
         needless: false,
         markers: &[MarkerPlace::Same],
+        soonest: DiskKind::Ext4,
     },
     Mutant {
         name: "unseen-uncovered",
@@ -101,6 +114,7 @@ pub(crate) const MUTANTS: [Mutant; 13] = [
         work: Work::OtherUser,
         needless: false,
         markers: &[MarkerPlace::Same],
+        soonest: DiskKind::Ext4,
     },
     Mutant {
         name: "survivors-not-released",
@@ -108,6 +122,7 @@ pub(crate) const MUTANTS: [Mutant; 13] = [
         work: Work::Daemon,
         needless: false,
         markers: &[MarkerPlace::Same],
+        soonest: DiskKind::Ext4,
     },
 ];
 
@@ -117,10 +132,12 @@ impl Mutant {
         if self.needless { Role::NeedlessMutant } else { Role::Mutant }
     }
 
-    /// Returns the configs in which the mutant is tried.
+    /// Returns the configs in which the mutant is tried, those that catch it soonest first.
     pub(crate) fn configs(&self) -> Vec<RunConfig> {
         let disks = [DiskKind::Ext4, DiskKind::Xfs, DiskKind::Btrfs];
         let row = |marker: &MarkerPlace| disks.map(|disk| RunConfig::supervised(disk, *marker));
-        self.markers.iter().flat_map(row).collect()
+        let mut configs: Vec<_> = self.markers.iter().flat_map(row).collect();
+        configs.sort_by_key(|config| config.disk != self.soonest);
+        configs
     }
 }
