@@ -18,6 +18,7 @@ use crate::commit::active::Active;
 use crate::commit::checkpoints;
 use crate::commit::state::SharedState;
 use crate::options::RunOptions;
+use crate::process::environment;
 use crate::process::privileges::{self, Gain};
 use crate::process::process_tree::{self, Process};
 use crate::report::accounts::Accounts;
@@ -357,6 +358,7 @@ impl Over {
             && let Some(active) = &mut self.active
         {
             active.enter(Phase::Serving);
+            environment::forget();
         }
         while self.stays() {
             let Some(listener) = &self.listener else { break };

@@ -1,5 +1,6 @@
 //! The processes of a run: their descent, whose syncs are real, and what is left after a crash.
 
+pub(crate) mod environment;
 pub(crate) mod job;
 pub(crate) mod privileges;
 pub(crate) mod process_tree;

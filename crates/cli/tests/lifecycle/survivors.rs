@@ -2,9 +2,10 @@
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::time::Duration;
+use synconce_sys::procfs::pids;
 use synconce_testkit::harness::{
-    AFTER_RELEASE, Place, StartedCommand, binary, children, daemon, eventually, exists, isolated,
-    limit, perl, process_status, stall, without_foreign_syncs,
+    AFTER_RELEASE, Place, StartedCommand, binary, children, daemon, eventually, exists, finish,
+    isolated, limit, perl, process_status, stall, without_foreign_syncs,
 };
 use synconce_testkit::rig::Rig;
 
@@ -199,6 +200,28 @@ fn the_supervisor_keeps_nothing_open_that_it_inherited() {
         eventually("only what is needed is open", || links(supervisor).iter().all(ours));
         let cwd = std::fs::read_link(format!("/proc/{supervisor}/cwd")).unwrap();
         assert_eq!(cwd.to_str(), Some("/"));
+        place.write("go", "");
+        place.wait_for("after");
+    });
+}
+
+#[test]
+fn a_killer_by_a_variable_spares_the_supervisor_of_a_daemon_without_it() {
+    isolated(|place| {
+        let words =
+            [&["env", "-u", "COOKIE"].map(str::to_owned)[..], &perl(&daemon(AFTER_RELEASE))];
+        let words = words.concat();
+        let mut job = place.held(&[], &words);
+        assert!(finish(job.env("COOKIE", "of this job")).status.success());
+        let has_cookie = |process: &u32| {
+            let variables = std::fs::read(format!("/proc/{process}/environ")).unwrap_or_default();
+            variables.split(|byte| *byte == 0).any(|variable| variable == b"COOKIE=of this job")
+        };
+        let supervisor = place.supervisor();
+        eventually("the supervisor has no variables", || !has_cookie(&supervisor));
+        for process in pids().filter(has_cookie) {
+            kill_process(Pid::from_raw(process.cast_signed()).unwrap(), Signal::KILL).unwrap();
+        }
         place.write("go", "");
         place.wait_for("after");
     });
