@@ -35,10 +35,10 @@ fn dirty_in(meminfo: &str) -> u64 {
 }
 
 /// Returns a number that changes while the file system `device` on `source` is being written:
-/// the completed requests of its block devices and of the disks below them or, if no block device is
-/// known (zfs, overlay), the host's dirty bytes.
+/// the completed requests of its block devices, and of the disks with the files of loop devices below, or,
+/// if no block device is known (zfs, overlay), the host's dirty bytes.
 pub fn movement(device: DeviceId, source: &str) -> u64 {
-    below::Disks::of_file_system(device, source).movement()
+    below::Sample::new().movement_of_file_system(device, source)
 }
 
 /// Returns the device number of the block device at the path `source`.
@@ -72,12 +72,14 @@ pub struct Disks {
 }
 
 impl Disks {
-    /// Returns a number that changes while every disk with pending requests completes some, or
+    /// Returns a number that changes while every disk with pending requests completes some, or a disk with
+    /// the file of a loop device does, or
     /// while the host's dirty bytes reach a new minimum (file systems without a disk). A
     /// single disk that hangs keeps the number constant.
     pub fn movement(&mut self) -> u64 {
         let text = diskstats();
-        self.look(&text, dirty_bytes(), |disk| below::Disks::below(disk).movement())
+        let sample = below::Sample::new();
+        self.look(&text, dirty_bytes(), |disk| sample.movement_below(disk))
     }
 
     /// Returns the device files of the disks with pending requests that have completed none
@@ -291,6 +293,16 @@ mod tests {
         assert_ne!(less, both, "fewer dirty bytes");
         assert_eq!(look(line(0, 5, 1) + &line(16, 2, 1), 99), less);
         assert_ne!(look(line(0, 6, 1) + &line(16, 3, 1), 99), less, "it goes on");
+    }
+
+    #[test]
+    fn a_disk_gets_on_while_the_one_below_it_does() {
+        let flushing = "7 0 loop0 0 0 0 0 5 0 0 0 1\n";
+        let mut disks = Disks::default();
+        let mut look = |below| disks.look(flushing, 100, |_| below);
+        let first = look(7);
+        assert_ne!(look(8), first);
+        assert_eq!(look(8), look(8), "both hang");
     }
 
     #[test]

@@ -16,19 +16,39 @@ type Uses = BTreeMap<String, BTreeSet<String>>;
 /// Returns the circles of modules in each crate of the product.
 pub fn found() -> Vec<String> {
     let crates = fs::read_dir(Path::new(PROJECT).join("crates")).expect("the crates");
-    let mut found = Vec::new();
+    let (mut found, mut count) = (Vec::new(), 0);
     for source in crates.map(|entry| entry.expect("a crate").path().join("src")) {
-        let uses = uses(&source);
-        for module in uses.keys() {
-            let circle = circle_of(module, &uses);
-            let is_area = circle.iter().any(|area| circle.iter().all(|one| is_in(one, area)));
-            // Each circle once.
-            if !is_area && circle.first() == Some(module) {
-                found.push(format!("{}: {circle:?}", source.display()));
-            }
-        }
+        let uses = uses(&texts_in(&source));
+        count += uses.values().map(BTreeSet::len).sum::<usize>();
+        found.extend(circles(&uses).iter().map(|it| format!("{}: {it:?}", source.display())));
     }
+    assert!(count > 1500, "{count} uses of modules are found");
     found
+}
+
+/// Finds a circle that is planted, and no other.
+pub fn planted() {
+    let texts = [
+        ("/one", "use crate::{three, two::{A, B}};"),
+        ("/two", "// use crate::none;\nmod below;\nfn f() { below::deep() }"),
+        ("/two/below", "use super::super::three::C;"),
+        ("/three", "use crate::four;\nfn f() { four::inner::f() }\nmod tests { use crate::one; }"),
+        ("/four", "mod inner;"),
+        ("/four/inner", "use crate::two::B;"),
+    ];
+    let texts = texts.map(|(module, text)| (module.to_owned(), text.to_owned()));
+    let circle = ["/four/inner", "/three", "/two", "/two/below"].map(str::to_owned);
+    assert_eq!(circles(&uses(&BTreeMap::from(texts))), [BTreeSet::from(circle)]);
+}
+
+/// Returns the circles in `uses`, each once.
+fn circles(uses: &Uses) -> Vec<BTreeSet<String>> {
+    let is_area =
+        |circle: &BTreeSet<String>| circle.iter().any(|it| circle.iter().all(|one| is_in(one, it)));
+    let circles = uses.keys().map(|module| (module, circle_of(module, uses)));
+    let first =
+        circles.filter(|(module, circle)| circle.first() == Some(module) && !is_area(circle));
+    first.map(|(_, circle)| circle).collect()
 }
 
 /// Returns the modules that `module` reaches and that reach `module`.
@@ -51,9 +71,9 @@ fn is_in(module: &str, area: &str) -> bool {
     module.strip_prefix(area).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Reads which modules of the crate with the sources in `source` each module uses.
-fn uses(source: &Path) -> Uses {
-    let texts: BTreeMap<_, _> = contents_below(source)
+/// Returns the texts of the modules with the sources in `source`.
+fn texts_in(source: &Path) -> BTreeMap<String, String> {
+    contents_below(source)
         .into_iter()
         .filter_map(|(path, (_, content))| {
             let path = path.strip_prefix(source).unwrap_or(&path).to_str()?;
@@ -62,7 +82,11 @@ fn uses(source: &Path) -> Uses {
             let text = String::from_utf8(content).expect("a source");
             (!is_test && !module.ends_with("/fuzz")).then_some((module, text))
         })
-        .collect();
+        .collect()
+}
+
+/// Returns which modules of a crate with the `texts` each module uses.
+fn uses(texts: &BTreeMap<String, String>) -> Uses {
     let in_one = |(module, text): (&String, &String)| {
         let used = paths_in(module, text).into_iter().filter_map(|path| {
             let inner = |it: &&str| texts.contains_key(*it);
@@ -82,6 +106,11 @@ fn paths_in(module: &str, text: &str) -> Vec<String> {
     let mut paths = Vec::new();
     for (word, base) in [("crate", ""), ("super", above(module)), ("self", module)] {
         after_each(word, &code, |rest| add_paths(rest, base, &mut paths));
+    }
+    for (at, _) in code.match_indices("mod ") {
+        let name = code[at + 4..].split(';').next().unwrap_or_default();
+        let inner = format!("{module}/{name}");
+        after_each(name, &code, |rest| add_paths(rest, &inner, &mut paths));
     }
     // Of a module that is imported by its name.
     for base in paths.clone() {

@@ -4,8 +4,8 @@
 use synconce_testkit::harness::{Place, isolated, without_stalls};
 use synconce_testkit::rig::{Limits, Rig};
 
-/// Bytes per second of the slow disk: a commit of 18 MiB takes three times its timeout.
-const RATE: u64 = 3 << 20;
+/// Bytes per second of the slow disk: a commit of 18 MiB takes twice its timeout, a request half a second.
+const RATE: u64 = 2 << 20;
 
 /// Runs commands that write 18 MiB to `mounted`, which `make` mounts with `slow` below it.
 fn assert_committed(place: &Place, slow: &Rig, make: &str, ways: &[&str]) {
@@ -15,7 +15,7 @@ fn assert_committed(place: &Place, slow: &Rig, make: &str, ways: &[&str]) {
     for way in ways {
         let write = "dd if=/dev/urandom of=mounted/file bs=1M count=18 status=none
                      sync mounted/file; exit 3";
-        let run = place.run(&[way, "--commit-timeout", "2"], &["sh", "-c", write]);
+        let run = place.run(&[way, "--commit-timeout", "4"], &["sh", "-c", write]);
         assert_eq!(run.status.code(), Some(3), "{way}: {run:?}");
     }
     slow.disk().set_limits(Limits::NONE).unwrap();

@@ -64,7 +64,11 @@ impl<'a> Requests<'a> {
         if (self.is_cancelled)() {
             return Err(interrupted().to_string());
         }
-        send(self.is_cancelled).inspect_err(|_| *self.cut.borrow_mut() = made.map(str::to_owned))
+        send(self.is_cancelled).inspect_err(|_| {
+            if let Some(made) = made {
+                *self.cut.borrow_mut() = Some(made.to_owned());
+            }
+        })
     }
 }
 

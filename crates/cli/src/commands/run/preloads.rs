@@ -30,7 +30,10 @@ pub(in crate::commands) fn warn_of_preloads(command: &[OsString]) {
     }
     let words: Vec<_> = command.iter().filter_map(|word| word.to_str()).collect();
     if let Some(dropping) = dropping_word(&words) {
-        say_of_preload("the command", &dropping);
+        notice(&format!(
+            "the command has {dropping}, which drops syncs before the run sees them: what it drops \
+             is not committed"
+        ));
         notice(&format!("hint: leave {dropping} out"));
     }
 }
@@ -40,8 +43,8 @@ pub(in crate::commands) fn warn_of_preloads(command: &[OsString]) {
 fn dropping_word(words: &[&str]) -> Option<String> {
     let (first, rest) = words.split_first()?;
     let assigned = |word: &&str| {
-        let value = word.strip_prefix("LD_PRELOAD=");
-        value.filter(|value| dropping_library(value).is_some()).map(str::to_owned)
+        let value = word.strip_prefix("LD_PRELOAD=")?;
+        dropping_library(value).map(|(library, _)| library)
     };
     if first.contains('=') {
         return assigned(first).or_else(|| dropping_word(rest));
@@ -56,7 +59,13 @@ fn dropping_word(words: &[&str]) -> Option<String> {
         };
         return parts(script).iter().find_map(in_part);
     }
+    if program == "export" {
+        return rest.iter().find_map(assigned);
+    }
     let wrapper = Wrapper::of(program, rest)?;
+    if program == "command" && wrapper.has_flag('v') {
+        return None;
+    }
     wrapper.options.iter().find_map(assigned).or_else(|| dropping_word(wrapper.inner))
 }
 
@@ -91,7 +100,10 @@ mod tests {
             (&["/usr/bin/eatmydata", "make"][..], Some("eatmydata")),
             (&["nice", "-n", "5", "/usr/bin/eatmydata", "--", "make"], Some("eatmydata")),
             (&["env", "LD_PRELOAD=libeatmydata.so", "make"], library),
+            (&["env", "LD_PRELOAD=libeatmydata.so:libfakeroot.so", "make"], library),
             (&["sh", "-c", "LD_PRELOAD=libeatmydata.so make"], library),
+            (&["sh", "-c", "export LD_PRELOAD=libeatmydata.so; make"], library),
+            (&["sh", "-c", "command -v eatmydata"], None),
             (&["sh", "-c", "cd /tmp && /usr/bin/eatmydata make"], Some("eatmydata")),
             (&["env", "LD_PRELOAD=libfakeroot.so", "make"], None),
             (&["grep", "eatmydata", "file"], None),

@@ -49,7 +49,7 @@ fn is_dry_run(word: &str) -> bool {
         return ["dry-run", "just-print", "recon", "question", "touch"].contains(&option);
     }
     // Behind these letters the word has a value.
-    let flags = option.split(|letter| "CEIWfjlo".contains(letter)).next();
+    let flags = option.split(|letter| "CEIOWfjlo".contains(letter)).next();
     flags.is_some_and(|flags| flags.contains(['n', 'q', 't']))
 }
 
@@ -284,6 +284,7 @@ mod tests {
         for (line, is_run) in [
             ("check", true),
             ("-j4 -k check", true),
+            ("-j4 -Otarget check", true),
             ("-Cnetwork -fquick.mk check", true),
             ("--no-print-directory check", true),
             ("-n check", false),
