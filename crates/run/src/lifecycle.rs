@@ -247,7 +247,7 @@ impl Over {
         mut notices: Notices,
     ) {
         let notify = |message: &Message| drop(send(frontend, message));
-        let survivors = self.survivors();
+        let survivors = notices.after_grace(|| self.survivors());
         // Sent before the frontend may stop waiting.
         for notice in notices.pending(&survivors) {
             notify(&Message::Notice(notice));
