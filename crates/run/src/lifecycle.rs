@@ -18,6 +18,7 @@ use crate::commit::active::Active;
 use crate::commit::checkpoints;
 use crate::commit::state::SharedState;
 use crate::options::RunOptions;
+use crate::process::limits;
 use crate::process::privileges::{self, Gain};
 use crate::process::process_tree::{self, Process};
 use crate::report::accounts::Accounts;
@@ -118,6 +119,7 @@ fn start(
     let no_privileges =
         launched.no_new_privs.then(|| would_gain_privileges(&launched.executed)).flatten();
     process::leave_session();
+    limits::raise();
     let listener = launched.listener.map(|listener| Arc::new(listener.noting(takeover.handover)));
     if let Some(listener) = &listener {
         listener.wake_on_same_cpu();
