@@ -18,9 +18,9 @@ use crate::commit::active::Active;
 use crate::commit::checkpoints;
 use crate::commit::state::SharedState;
 use crate::options::RunOptions;
-use crate::process::environment;
 use crate::process::privileges::{self, Gain};
 use crate::process::process_tree::{self, Process};
+use crate::process::{environment, limits};
 use crate::report::accounts::Accounts;
 use crate::report::balance::{Balance, HeldSyncs};
 use crate::report::counts;
@@ -119,6 +119,7 @@ fn start(
     let no_privileges =
         launched.no_new_privs.then(|| would_gain_privileges(&launched.executed)).flatten();
     process::leave_session();
+    limits::raise();
     let listener = launched.listener.map(|listener| Arc::new(listener.noting(takeover.handover)));
     if let Some(listener) = &listener {
         listener.wake_on_same_cpu();
@@ -248,7 +249,7 @@ impl Over {
         mut notices: Notices,
     ) {
         let notify = |message: &Message| drop(send(frontend, message));
-        let survivors = self.survivors();
+        let survivors = notices.after_grace(|| self.survivors());
         // Sent before the frontend may stop waiting.
         for notice in notices.pending(&survivors) {
             notify(&Message::Notice(notice));

@@ -2,6 +2,7 @@
 
 pub(crate) mod environment;
 pub(crate) mod job;
+pub(crate) mod limits;
 pub(crate) mod privileges;
 pub(crate) mod process_tree;
 pub(crate) mod real;

@@ -40,8 +40,8 @@ pub fn has_trash(store: &Store) -> Result<bool, Error> {
 }
 
 /// Removes the entries of the trash, including those that are added meanwhile. One process
-/// at a time empties the trash. With [`IfBusy::Wait`] this process also waits until btrfs has
-/// freed the space of deleted subvolumes.
+/// at a time empties the trash. With [`IfBusy::Wait`] this process also makes btrfs begin to free
+/// the space of deleted subvolumes.
 ///
 /// # Errors
 /// The trash cannot be read. Entries that cannot be removed are in the result.

@@ -165,7 +165,7 @@ fn device_below(directory: &Path) -> String {
 #[test]
 fn a_rig_whose_mount_namespace_ends_leaves_nothing_but_files() {
     for passthrough in [true, false] {
-        // Records of its own: records contain pids, which mean other processes outside.
+        // The loop device is found by the directory of its records.
         let records = tempfile::tempdir().unwrap();
         let mut command = Command::new("unshare");
         command.args(["--mount", "--propagation", "private", "--pid", "--fork", "--kill-child"]);
@@ -187,4 +187,26 @@ fn a_rig_whose_mount_namespace_ends_leaves_nothing_but_files() {
         assert!(reaped.status.success(), "{reaped:?}");
         assert_eq!(std::fs::read_dir(records.path()).unwrap().count(), 0, "the record is left");
     }
+}
+
+/// The pid of the owner is that of no process in the other namespace, or of another one.
+#[test]
+fn a_rig_of_an_owner_in_another_pid_namespace_is_reaped_only_after_its_end() {
+    let records = tempfile::tempdir().unwrap();
+    let reap = |command: &mut Command| {
+        let reaped = command.arg("reap").env("SYNCONCE_RIG_DIR", records.path()).output().unwrap();
+        assert!(reaped.status.success(), "{reaped:?}");
+        std::fs::read_dir(records.path()).unwrap().count()
+    };
+    let rig = env!("CARGO_BIN_EXE_rig");
+    let inside = ["--mount", "--pid", "--fork", "--kill-child", "--mount-proc", rig];
+    let mut owner = Command::new(std::env::current_exe().unwrap());
+    let (owner, place) =
+        started("an_owner_waits_to_be_killed", owner.env("SYNCONCE_RIG_DIR", records.path()));
+    let left = reap(Command::new("unshare").args(inside));
+    let stays = is_mounted(&place);
+    kill(owner);
+    assert!(left == 1 && stays, "{left} records are left");
+    assert_eq!(reap(&mut Command::new(rig)), 0);
+    assert!(!is_mounted(&place));
 }

@@ -86,7 +86,7 @@ pub enum TreeVerb {
     Unprotect(NamedTree),
     /// Give a tree another name
     Rename(Rename),
-    /// Remove trees or generations (space is freed in the background; --wait waits for it)
+    /// Remove trees or generations (files are removed in the background; --wait waits for it)
     Remove(Remove),
     /// List the trees
     List,
@@ -261,7 +261,7 @@ pub struct Remove {
     /// Print the trees and the bytes that would be freed, and remove nothing
     #[arg(short = 'n', long)]
     pub dry_run: bool,
-    /// Wait until the space is free again
+    /// Wait until the files are removed, by whichever process
     #[arg(long)]
     pub wait: bool,
 }

@@ -20,6 +20,7 @@ mod frozen;
 mod hostile;
 mod journal;
 mod kills;
+mod limits;
 mod marker;
 mod mend;
 mod names;

@@ -70,6 +70,26 @@ fn survivors_are_named_with_the_hint_to_restart_them() {
 }
 
 #[test]
+fn a_process_that_ends_a_moment_after_a_sealed_command_is_not_named() {
+    isolated(|place| {
+        let run = place.run(SEALED, &["sh", "-c", "sleep 0.01 >/dev/null 2>&1 &"]);
+        assert!(run.status.success() && run.stderr.is_empty(), "{run:?}");
+    });
+}
+
+#[test]
+fn a_survivor_that_forks_during_the_commit_is_named_once() {
+    isolated(|place| {
+        let forks = "$SIG{CHLD} = 'IGNORE'; say_to('forks', 1); while (1) { \
+                     unless (fork) { select(undef, undef, undef, 0.05); POSIX::_exit(0) } \
+                     select(undef, undef, undef, 0.003) }";
+        let script = format!("{} wait_for('forks'); sync_file('data');", daemon(forks));
+        let run = place.run(SEALED, &perl(&script));
+        assert_eq!(run.stderr.matches("their syncs stay held").count(), 1, "{}", run.stderr);
+    });
+}
+
+#[test]
 fn the_marker_is_there_before_the_first_instruction_of_the_command() {
     isolated(|place| {
         let run = place.run(SEALED, &["sh", "-c", "ls state/runs | grep -c json"]);

@@ -75,6 +75,19 @@ impl Notices {
         }
     }
 
+    /// Returns the result of `survivors`. In a sealed run, whose survivors are named, polls for at most
+    /// [`GRACE`] until none is left.
+    pub(super) fn after_grace(&self, survivors: impl Fn() -> Vec<Process>) -> Vec<Process> {
+        let end = Instant::now() + GRACE;
+        loop {
+            let left = survivors();
+            if !self.sealed || self.ends_all || left.is_empty() || Instant::now() >= end {
+                return left;
+            }
+            thread::sleep(GRACE / 10);
+        }
+    }
+
     fn synced_survivors(&self) -> Vec<String> {
         let families = process_tree::families(std::process::id()).into_iter();
         let synced = |family: &[Process]| family.iter().any(|it| has_any(it.pid, &self.synced));
@@ -88,6 +101,8 @@ impl Notices {
         let Self { sealed, unsynced, unfinished, io_uring, passed_unseen, ends_all, named, .. } =
             self;
         let survivors = if *ends_all { &[] } else { survivors };
+        // Survivors of a sealed run are named once: a later one descends from these.
+        let sealed = *sealed && named.is_empty();
         let mut pending = Vec::new();
         let mut name = |notice: fn(Vec<String>) -> Notice, about: &dyn Fn(u32) -> bool| {
             let some = survivors.iter().filter(|process| about(process.pid));
@@ -97,7 +112,7 @@ impl Notices {
                 pending.push(notice(names));
             }
         };
-        name(Notice::SealedSurvivors, &|_| *sealed);
+        name(Notice::SealedSurvivors, &|_| sealed);
         name(Notice::UnfinishedCalls, &|pid| has_any(pid, unfinished));
         name(Notice::UnsyncedDescriptors, &|pid| keeps(pid, unsynced));
         if std::mem::take(io_uring) {

@@ -198,7 +198,8 @@ impl RigBuilder {
             log: file("log"),
             mount_options: self.mount_options.clone(),
         });
-        let record = RigRecord {
+        let mut record = RigRecord {
+            owner_lock: None,
             owner: Some(owner),
             fs: self.fs,
             size: self.size,
@@ -210,6 +211,7 @@ impl RigBuilder {
             replays,
             dir,
         };
+        record.lock_as_owner()?;
         record.write()?;
         Ok(record)
     }

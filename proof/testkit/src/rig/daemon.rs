@@ -74,7 +74,7 @@ pub fn serve(dir: &Path) -> Result<()> {
     // not keep a directory in use.
     rustix::process::setsid().context("leave the session of", dir)?;
     std::env::set_current_dir("/").context("enter", "/")?;
-    record.write_daemon()?;
+    let _lock = record.write_daemon()?;
     stay_out_of_write_back();
 
     let shared = Arc::new(DaemonState {

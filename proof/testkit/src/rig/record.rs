@@ -7,6 +7,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
@@ -24,12 +25,21 @@ const WORK_DIR: &str = "/run/synconce-rig";
 /// this.
 const MAKING: Duration = Duration::from_secs(60);
 
+/// Locked by the owner until it ends. A pid means another process in another pid namespace; a lock
+/// is the same in all.
+const OWNER_LOCK: &str = "owner.lock";
+/// Locked by the daemon until it ends.
+const DAEMON_LOCK: &str = "daemon.lock";
+
 /// The record of one rig. Its directory contains everything that the rig needs, except the
 /// backing file.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct RigRecord {
     #[serde(skip)]
     pub(super) dir: PathBuf,
+    /// The lock of [`OWNER_LOCK`], in the owner's process.
+    #[serde(skip)]
+    pub(super) owner_lock: Option<Arc<File>>,
     /// The process with which the rig ends; `None` if the rig stays until it is taken down.
     pub(super) owner: Option<ProcessId>,
     pub(super) fs: FsKind,
@@ -104,8 +114,24 @@ impl RigRecord {
     /// Whether the process is dead that should take the rig down: the owner or, without an
     /// owner, the daemon.
     pub(super) fn is_stale(&self) -> bool {
-        let keeper = self.owner.clone().or_else(|| self.daemon());
-        keeper.is_none_or(|process| !process.is_alive())
+        let name = if self.owner.is_some() { OWNER_LOCK } else { DAEMON_LOCK };
+        // A rig without this file may be another version's, and alive.
+        let file = File::open(self.dir.join(name));
+        file.is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockShared).is_ok())
+    }
+
+    /// Takes the lock of the owner, which this process is.
+    pub(super) fn lock_as_owner(&mut self) -> Result<()> {
+        self.owner_lock = Some(Arc::new(self.lock_until_end(OWNER_LOCK)?));
+        Ok(())
+    }
+
+    fn lock_until_end(&self, name: &str) -> Result<File> {
+        let path = self.dir.join(name);
+        let file = File::create(&path).context("create", &path)?;
+        // Waits for processes that look whether the rig is stale.
+        flock(&file, FlockOperation::LockExclusive).context("lock", &path)?;
+        Ok(file)
     }
 
     /// Returns the daemon, once it has written its identity.
@@ -113,14 +139,15 @@ impl RigRecord {
         serde_json::from_slice(&fs::read(self.dir.join("daemon.json")).ok()?).ok()
     }
 
-    /// Records this process as the daemon. A torn write would read as "no daemon", hence the
-    /// rename.
-    pub(super) fn write_daemon(&self) -> Result<()> {
+    /// Records this process as the daemon, and returns its lock. A torn write would read as "no
+    /// daemon", hence the rename.
+    pub(super) fn write_daemon(&self) -> Result<File> {
         let (new, path) = (self.dir.join("daemon.json.new"), self.dir.join("daemon.json"));
         let identity = ProcessId::current().context("look up the process of", &self.dir)?;
         let text = serde_json::to_vec(&identity).map_err(io::Error::from).context("write", &new)?;
         fs::write(&new, text).context("write", &new)?;
-        fs::rename(&new, &path).context("rename", &new)
+        fs::rename(&new, &path).context("rename", &new)?;
+        self.lock_until_end(DAEMON_LOCK)
     }
 
     /// Locks the rig against a second teardown. Returns `None` if another process holds the

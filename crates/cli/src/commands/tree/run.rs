@@ -86,10 +86,14 @@ pub fn run(store: &Store, arguments: RunIn, output: Output) -> Result<ExitCode, 
     Ok(match &finished.error {
         Some(error) => {
             let code = fail(error, &finished);
-            let had_started = RunError::SupervisorDied { started: true };
-            if matches!(error, RunError::Marker(_) | RunError::Commit | RunError::Clear(_))
-                || *error == had_started
-            {
+            if matches!(
+                error,
+                RunError::Marker(_)
+                    | RunError::Commit
+                    | RunError::Clear(_)
+                    | RunError::SupervisorDied { started: true }
+                    | RunError::ProcessorTime
+            ) {
                 say("the command's changes in the tree are thrown away");
             }
             code

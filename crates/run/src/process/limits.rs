@@ -1,0 +1,35 @@
+//! The resource limits of the supervisor, which are those of the job that started the run.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::time::Duration;
+use synconce_sys::process;
+
+/// Raises this process's limits of processor time and of open files as far as the kernel permits.
+/// Processes that were forked before keep their limits (setrlimit(2)).
+///
+/// The supervisor takes processor time for each call of the command, and a descriptor for each
+/// file system of the commit.
+pub(crate) fn raise() {
+    let unlimited = Rlimit { current: None, maximum: None };
+    // Only CAP_SYS_RESOURCE permits to raise a hard limit.
+    if setrlimit(Resource::Cpu, unlimited).is_err() {
+        raise_soft(Resource::Cpu);
+    }
+    raise_soft(Resource::Nofile);
+}
+
+/// Raises a soft limit to the hard limit. At a hard limit of processor time the kernel sends SIGKILL,
+/// and no SIGXCPU before.
+fn raise_soft(resource: Resource) {
+    let maximum = getrlimit(resource).maximum;
+    // A failure leaves the soft limit as it is.
+    let _ = setrlimit(resource, Rlimit { current: maximum, maximum });
+}
+
+/// Whether a reaped child may have ended at this process's hard limit of processor time. The limit
+/// counts timer ticks and getrusage(2) nanoseconds, so that half of the limit suffices here.
+pub(crate) fn is_processor_time_used_up() -> bool {
+    let limit = getrlimit(Resource::Cpu).maximum.map(Duration::from_secs);
+    let used = process::times_of_children().map(|[user, system]| user + system);
+    matches!((limit, used), (Some(limit), Ok(used)) if used >= limit / 2)
+}
