@@ -1,5 +1,6 @@
 //! `synconce run`
 
+mod addresses;
 mod clients;
 mod hints;
 mod preloads;

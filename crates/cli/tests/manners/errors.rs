@@ -222,6 +222,14 @@ fn a_client_of_a_daemon_elsewhere_gets_a_hint_with_the_host(place: &Place) {
             &set_up("docker"),
         ),
         ("docker build .", far, "dockerd", "far.example", &set_up("docker")),
+        (
+            "docker build .",
+            ("DOCKER_HOST", "unix:///a/x.sock"),
+            "dockerd",
+            "/a/x.sock",
+            &here("docker"),
+        ),
+        ("docker -H unix:///a/x.sock build .", NONE, "dockerd", "/a/x.sock", &here("docker")),
         ("docker-compose -f x.yml up", NONE, "dockerd", "", &here("docker")),
         ("ctr -n k8s.io images pull x", NONE, "containerd", "", &here("containerd --hold")),
         (
@@ -244,6 +252,9 @@ fn a_client_of_a_daemon_elsewhere_gets_a_hint_with_the_host(place: &Place) {
         let (on, at) = match host {
             "" => (String::new(), String::new()),
             host if hint == server => (format!(" on {host}"), format!("on {host}: ")),
+            at if at.starts_with('/') => {
+                (format!(" at {at}"), "unless it is rootless: ".to_owned())
+            }
             host => (format!(" on {host}"), format!("on {host}, unless it is set up: ")),
         };
         let wanted = format!(

@@ -1,6 +1,7 @@
 //! Hints after a run that ended without an error of its own, or could not start.
 
-use super::clients::{self, DaemonOfClient, HoldRequest, daemon_of};
+use super::addresses;
+use super::clients::{DaemonOfClient, HoldRequest, daemon_of};
 use super::list;
 use super::privileges::name_for_sudo;
 use super::servers::DaemonHost;
@@ -133,12 +134,13 @@ pub(super) fn work_of_a_daemon(finished: &Finished, is_sealed: bool, command: &[
     let Some((daemon, is_set_up)) = daemon_that_syncs(command) else { return };
     let on = match &daemon.host {
         DaemonHost::Here => String::new(),
+        DaemonHost::Socket(path) => format!(" at {path}"),
         DaemonHost::Elsewhere(host) => format!(" on {host}"),
     };
     let name = daemon.name;
     notice(&format!("nothing was held: {name}{on} does the syncs, and is not part of the run"));
     let synconce = match daemon.host {
-        DaemonHost::Here => name_for_sudo(),
+        DaemonHost::Here | DaemonHost::Socket(_) => name_for_sudo(),
         DaemonHost::Elsewhere(_) => "synconce".to_owned(),
     };
     let (hint, is_known) = match (daemon.engine, daemon.request) {
@@ -156,6 +158,8 @@ pub(super) fn work_of_a_daemon(finished: &Finished, is_sealed: bool, command: &[
     };
     let there = match &daemon.host {
         DaemonHost::Here => String::new(),
+        DaemonHost::Socket(_) if is_known => String::new(),
+        DaemonHost::Socket(_) => "unless it is rootless: ".to_owned(),
         DaemonHost::Elsewhere(host) if is_known => format!("on {host}: "),
         DaemonHost::Elsewhere(host) => format!("on {host}, unless it is set up: "),
     };
@@ -176,7 +180,7 @@ pub(crate) fn builder_here(command: &[OsString]) -> Option<Engine> {
 
 /// Whether the environment leads clients of `engine` to the daemon of this machine.
 pub(crate) fn is_asked_here(engine: Engine) -> bool {
-    clients::is_asked_here(engine, &variable)
+    addresses::is_asked_here(engine, &variable)
 }
 
 /// Whether `engine` is set up on this machine.
@@ -189,8 +193,9 @@ pub(crate) fn is_set_up(engine: Engine) -> bool {
 /// the set-up holds these syncs.
 fn daemon_that_syncs(command: &[OsString]) -> Option<(DaemonOfClient, bool)> {
     let daemon = daemon_of(command, &variable)?;
-    // A node can be this machine.
-    let may_be_here = daemon.host == DaemonHost::Here || daemon.engine == Some(Engine::Containerd);
+    // A node can be this machine, and another socket can lead to the daemon that is set up.
+    let is_elsewhere = matches!(daemon.host, DaemonHost::Elsewhere(_));
+    let may_be_here = !is_elsewhere || daemon.engine == Some(Engine::Containerd);
     let is_container = daemon.request != HoldRequest::NotNeeded;
     let reaches =
         |engine| is_set_up(engine) && !(is_container && synconce_setup::is_builds_only(engine));
@@ -202,7 +207,7 @@ fn daemon_that_syncs(command: &[OsString]) -> Option<(DaemonOfClient, bool)> {
 /// Returns the value of an environment variable that is not empty, or what a file has in its place.
 fn variable(name: &str) -> Option<String> {
     let value = env::var(name).ok().filter(|value| !value.is_empty());
-    value.or_else(|| (name == clients::ENDPOINT).then(endpoint)?)
+    value.or_else(|| (name == addresses::ENDPOINT).then(endpoint)?)
 }
 
 /// Returns the address in the file of crictl.
