@@ -71,7 +71,11 @@ pub fn run(arguments: RunArguments) -> Result<ExitCode, CommandError> {
     }
     let code = end(&finished);
     hints::missing_command(&finished, &command);
-    hints::work_of_a_daemon(&finished, manner.sealed, &command);
+    // The last line of a client that failed is its own error. But statistics say that no sync was
+    // held, and the notice says why.
+    if wants_stats || finished.ending == Ending::Exited(0) {
+        hints::work_of_a_daemon(&finished, manner.sealed, &command);
+    }
     hints::mostly_passed(&finished, screen.sealed().as_deref());
     Ok(code)
 }

@@ -165,7 +165,7 @@ fn a_quoted_command_line_gets_the_one_that_works(place: &Place) {
 
 /// A script stands for the client: what counts is that nothing is held, and the name.
 fn a_client_of_a_daemon_gets_the_set_up_that_holds_the_daemon(place: &Place) {
-    let docker = place.write("docker", "#!/bin/sh\ncase $1 in sync) sync;; fail) exit 7;; esac\n");
+    let docker = place.write("docker", "#!/bin/sh\ncase $* in sync) sync;; *fail) exit 7;; esac\n");
     place.bare(&["chmod", "+x", "docker"]);
     let docker = docker.to_str().unwrap();
     let build = finish(&mut place.held(&[], &[docker, "build", "."]));
@@ -192,10 +192,17 @@ fn a_client_of_a_daemon_gets_the_set_up_that_holds_the_daemon(place: &Place) {
     let ended = finish(&mut place.held(&[], &labelled));
     let wanted = format!("synconce: hint: sudo {} setup docker\n", binary());
     assert!(ended.stderr.ends_with(&wanted), "{ended:?}");
-    for (options, word) in [(&["--quiet"][..], "build"), (&[], "sync"), (&[], "fail")] {
-        let ended = finish(&mut place.held(options, &[docker, word]));
-        assert!(!ended.stderr.contains("dockerd"), "{options:?} {word}: {ended:?}");
+    for (options, words) in
+        [(&["--quiet"][..], &["build"][..]), (&[], &["sync"]), (&[], &["build", "fail"])]
+    {
+        let ended = finish(&mut place.held(options, &[&[docker], words].concat()));
+        assert!(!ended.stderr.contains("dockerd"), "{options:?} {words:?}: {ended:?}");
     }
+    // The statistics of a client that fails say that no sync was held: the notice says why.
+    let failed = finish(&mut place.held(&["--stats"], &[docker, "build", "fail"]));
+    assert_eq!(failed.status.code(), Some(7), "{failed:?}");
+    assert!(failed.stderr.contains("no sync was held\n"), "{failed:?}");
+    assert!(failed.stderr.ends_with(&build.stderr), "{failed:?}");
 }
 
 fn a_client_of_a_daemon_elsewhere_gets_a_hint_with_the_host(place: &Place) {

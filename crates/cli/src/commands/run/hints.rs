@@ -128,7 +128,7 @@ pub(super) fn work_of_a_daemon(finished: &Finished, is_sealed: bool, command: &[
         RunOutcome::NotAsked => !is_sealed && finished.accounts.total().held == 0,
         _ => false,
     };
-    if finished.ending != Ending::Exited(0) || !held_nothing {
+    if finished.error.is_some() || !held_nothing {
         return;
     }
     let Some((daemon, is_set_up)) = daemon_that_syncs(command) else { return };
