@@ -70,7 +70,7 @@ pub fn run(arguments: RunArguments) -> Result<ExitCode, CommandError> {
         stats::print(&finished, &clock, &manner, output);
     }
     let code = end(&finished);
-    hints::missing_command(&finished, &command);
+    hints::missing_command(&finished, own, &command);
     // The last line of a client that failed is its own error. But statistics say that no sync was
     // held, and the notice says why.
     if wants_stats || finished.ending == Ending::Exited(0) {

@@ -11,6 +11,7 @@ pub fn trials() -> Vec<Trial> {
         trial(a_size_of_a_benchmark_out_of_range_is_refused_before_any_work, &[]),
         trial(a_package_of_an_unknown_architecture_is_refused_before_any_work, &[]),
         trial(a_quoted_command_line_gets_the_one_that_works, &[]),
+        trial(a_word_of_a_shell_in_place_of_a_command_gets_the_line_that_works, &[]),
         trial(an_empty_name_of_a_command_is_quoted, &[]),
         trial(a_relative_directory_in_the_environment_is_refused, &[]),
         trial(a_set_up_by_an_ordinary_user_names_the_command_for_root, &[]),
@@ -161,6 +162,34 @@ fn a_quoted_command_line_gets_the_one_that_works(place: &Place) {
     }
     let one = finish(&mut place.held(&[], &["ehco"]));
     assert!(!one.stderr.contains("hint:"), "{one:?}");
+}
+
+/// What a shell does: the kernel finds no program of such a name.
+fn a_word_of_a_shell_in_place_of_a_command_gets_the_line_that_works(place: &Place) {
+    place.write("file.json", "");
+    let file = place.text("file.json");
+    let there = format!("synconce run --json={file} -- sh -c 'echo a'");
+    for (words, works) in [
+        (&["--", "FOO=1", "make", "check"][..], "synconce run -- env FOO=1 make check"),
+        (&["--", "cd", "/"], "synconce run -- sh -c 'cd /'"),
+        (&["--", "ulimit", "-n", "9"], "synconce run -- sh -c 'ulimit -n 9'"),
+        (&["--json", "none", "--", "make", "check"], "synconce run --json=none -- make check"),
+        (&["--json", "none", "make", "-k"], "synconce run --json=none -- make -k"),
+        (&["--json", &file, "--", "sh", "-c", "echo a"], &there),
+    ] {
+        let mut run = place.synconce(&[&["run"], words].concat());
+        // Some systems have a program of the name of each built-in command that POSIX lists.
+        let ended = finish(run.env("PATH", place.text(".")));
+        let code = ended.status.code();
+        assert!(matches!(code, Some(126 | 127)), "{words:?}: {ended:?}");
+        let wanted = format!("\nsynconce: hint: {works}\n");
+        assert!(ended.stderr.contains(&wanted), "{words:?}: {ended:?}");
+    }
+    for words in [&["--", "ehco", "FOO=1"][..], &["--json", "none"]] {
+        let ended = finish(&mut place.synconce(&[&["run"], words].concat()));
+        assert_eq!(ended.status.code(), Some(127), "{words:?}: {ended:?}");
+        assert!(!ended.stderr.contains("hint:"), "{words:?}: {ended:?}");
+    }
 }
 
 /// A script stands for the client: what counts is that nothing is held, and the name.

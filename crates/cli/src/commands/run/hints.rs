@@ -217,26 +217,51 @@ fn endpoint() -> Option<String> {
     Some(value.trim().trim_matches(['"', '\'']).to_owned()).filter(|value| !value.is_empty())
 }
 
+/// Commands of a shell, which the kernel finds as no program.
+const BUILT_IN: [&str; 15] = [
+    ".", ":", "alias", "cd", "command", "eval", "exec", "exit", "export", "set", "type", "ulimit",
+    "umask", "unset", "wait",
+];
+
 /// Prints what helps if the command does not exist: the interpreter of a script that is there, or the
-/// command line without the quotes that made one word of it, as in `run "make install"`.
-pub(super) fn missing_command(finished: &Finished, command: &[OsString]) {
+/// command line that works. `own` are the words before the command.
+pub(super) fn missing_command(finished: &Finished, own: &[OsString], command: &[OsString]) {
     let Some(RunError::Exec { errno, .. }) = &finished.error else { return };
+    let text = |word: &OsString| word.to_string_lossy().into_owned();
+    let words: Vec<_> = command.iter().map(text).collect();
+    let [first, rest @ ..] = &words[..] else { return };
+    let rest = rest.strip_prefix(&["--".to_owned()]).unwrap_or(rest);
+    if own.last().is_some_and(|word| word == "--json") && !rest.is_empty() {
+        let option = shell(&[format!("--json={first}")]);
+        return say(&format!("hint: synconce run {option} -- {}", shell(rest)));
+    }
     if Errno::from_raw_os_error(*errno) != Errno::NOENT {
         return;
     }
-    if let Some(interpreter) = command.first().and_then(|script| interpreter_of(script)) {
+    if let Some(interpreter) = interpreter_of(&command[0]) {
         say(&format!("hint: install its interpreter {interpreter}, or change its first line"));
         return;
     }
-    let [only] = command else { return };
-    let is_line = |text: &&str| text.contains(' ') && !Path::new(text).exists();
-    let Some(text) = only.to_str().filter(is_line) else { return };
-    let hint = if needs_a_shell(text) {
-        format!("synconce run -- sh -c {}", shell(&[text.to_owned()]))
+    let is_line = words.len() == 1 && first.contains(' ') && !Path::new(first).exists();
+    let hint = if is_line && needs_a_shell(first) {
+        format!("synconce run -- sh -c {}", shell(&words))
+    } else if is_line {
+        format!("leave the quotes out: synconce run -- {first}")
+    } else if is_assignment(first) {
+        format!("synconce run -- env {}", shell(&words))
+    } else if BUILT_IN.contains(&&first[..]) {
+        format!("synconce run -- sh -c {}", shell(&[shell(&words)]))
     } else {
-        format!("leave the quotes out: synconce run -- {text}")
+        return;
     };
     say(&format!("hint: {hint}"));
+}
+
+/// Whether `word` sets a variable, as before a command of a shell.
+fn is_assignment(word: &str) -> bool {
+    let is_of_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let name = word.split_once('=').map(|(name, _)| name);
+    name.is_some_and(|name| !name.is_empty() && name.chars().all(is_of_name))
 }
 
 /// Returns the interpreter in the first line of the file `script`.
