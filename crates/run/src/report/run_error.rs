@@ -141,6 +141,9 @@ impl RunError {
                 "the kernel or a container's profile refuses seccomp(2); a unit of systemd allows \
                  it by SystemCallFilter=seccomp"
             }
+            (Self::SyncsSwallowed, _) => {
+                "use --no-commit when the result is thrown away, or start synconce outside"
+            }
             (Self::DeadlyFilter, _) => {
                 "a unit of systemd allows syncs by SystemCallFilter= without ~@sync"
             }
