@@ -104,7 +104,7 @@ pub(super) fn options(arguments: RunArguments) -> RunOptions {
         except: arguments.except,
         commit_all: arguments.commit_all,
         commit_every: arguments.commit_every,
-        patience: Duration::from_secs(arguments.commit_timeout),
+        patience: arguments.commit_timeout,
         // The supervisor's working directory is "/".
         root: arguments.root.map(|root| std::path::absolute(&root).unwrap_or(root)),
         or_real: arguments.or_real,
