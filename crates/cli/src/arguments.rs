@@ -20,7 +20,7 @@ use self::bench::BenchArguments;
 use self::doctor::Doctor;
 use self::hold::HoldArguments;
 use self::in_run::{Commit, Real};
-use self::numbers::{duration, positive};
+use self::numbers::duration;
 use self::tree::TreeArguments;
 use crate::completion::values;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, ValueHint};
@@ -213,9 +213,9 @@ pub struct RunArguments {
     /// another run ignores this option.
     #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with = "no_commit")]
     pub commit_every: Option<Duration>,
-    /// Give up on a device that completes no request for SECONDS during the commit
-    #[arg(long, value_name = "SECONDS", default_value_t = 120, value_parser = positive::<u64>)]
-    pub commit_timeout: u64,
+    /// Give up on a device that completes no request for DURATION during the commit
+    #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = duration)]
+    pub commit_timeout: Duration,
     /// The command changes the system whose root is DIR: keep a second marker there
     ///
     /// The commit covers DIR. DIR must be a directory. The command is not confined to DIR,

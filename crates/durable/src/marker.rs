@@ -159,6 +159,11 @@ impl Marker {
         Ok(())
     }
 
+    /// Whether the marker is in the root of another system.
+    pub fn is_in_root(&self) -> bool {
+        self.root.is_some()
+    }
+
     /// Returns the path of the engaged marker.
     pub fn path(&self) -> PathBuf {
         self.directory.join(&self.content.public.name)

@@ -75,7 +75,7 @@ pub use rename::rename;
 pub use restore::restore;
 pub use run::{open_anonymous, open_session, open_to_discard};
 pub use session::{Begun, Session, Working};
-pub use source::{Base, NoSuchTree};
+pub use source::{Base, NameTaken, NoSuchTree};
 pub use squash::{Squashed, squash};
 pub use store::{Store, VARIABLE, default_path, refuse_in_store, store_of};
 pub use strategy::{Choice, Strategy};

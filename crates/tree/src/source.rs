@@ -278,8 +278,26 @@ fn absent(store: &Store, name: &TreeName) -> Error {
     refuse("cannot find the tree", name, io::Error::new(ErrorKind::NotFound, cause))
 }
 
+/// A name that another tree has: the cause of an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NameTaken;
+
+impl NameTaken {
+    /// Whether a name that another tree has is the cause of `error`.
+    pub fn is_in_error(error: &io::Error) -> bool {
+        error.get_ref().is_some_and(|cause| cause.is::<Self>())
+    }
+}
+
+impl fmt::Display for NameTaken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a tree of this name already exists")
+    }
+}
+
+impl std::error::Error for NameTaken {}
+
 /// Returns the error that `act` needs a new name and the tree `name` exists.
 pub(crate) fn exists(act: &'static str, name: &TreeName) -> Error {
-    let why = "a tree of this name already exists";
-    refuse(act, name, io::Error::new(ErrorKind::AlreadyExists, why))
+    refuse(act, name, io::Error::new(ErrorKind::AlreadyExists, NameTaken))
 }

@@ -1,5 +1,6 @@
 //! `synconce run`
 
+mod addresses;
 mod clients;
 mod hints;
 mod preloads;
@@ -69,8 +70,12 @@ pub fn run(arguments: RunArguments) -> Result<ExitCode, CommandError> {
         stats::print(&finished, &clock, &manner, output);
     }
     let code = end(&finished);
-    hints::missing_command(&finished, &command);
-    hints::work_of_a_daemon(&finished, manner.sealed, &command);
+    hints::missing_command(&finished, own, &command);
+    // The last line of a client that failed is its own error. But statistics say that no sync was
+    // held, and the notice says why.
+    if wants_stats || finished.ending == Ending::Exited(0) {
+        hints::work_of_a_daemon(&finished, manner.sealed, &command);
+    }
     hints::mostly_passed(&finished, screen.sealed().as_deref());
     Ok(code)
 }
@@ -99,7 +104,7 @@ pub(super) fn options(arguments: RunArguments) -> RunOptions {
         except: arguments.except,
         commit_all: arguments.commit_all,
         commit_every: arguments.commit_every,
-        patience: Duration::from_secs(arguments.commit_timeout),
+        patience: arguments.commit_timeout,
         // The supervisor's working directory is "/".
         root: arguments.root.map(|root| std::path::absolute(&root).unwrap_or(root)),
         or_real: arguments.or_real,

@@ -139,7 +139,11 @@ fn table(stats: &Stats<'_>, outcome: &RunOutcome, manner: &Manner) -> String {
             "commit none: the command failed\n".to_owned()
         }
         (None, Some(_)) => String::new(),
-        (None, None) => format!("commit none: {}\n", no_commit(outcome, manner)),
+        (None, None) => {
+            // A sealed run counts no calls.
+            let held = (!stats.sealed).then_some(held);
+            format!("commit none: {}\n", no_commit(outcome, manner, held))
+        }
     };
     text += &format!("wall time {}\n", micros(stats.wall_micros));
     text + &balance(stats)
@@ -232,10 +236,11 @@ fn saving(
     format!("held {count} {noun}; {part} {} to {}{each}\n", micros(least), micros(most))
 }
 
-/// Returns why there is no report of a commit.
-fn no_commit(outcome: &RunOutcome, manner: &Manner) -> &'static str {
+/// Returns why there is no report of a commit. `held` is the count of held calls.
+fn no_commit(outcome: &RunOutcome, manner: &Manner, held: Option<u64>) -> &'static str {
     match outcome {
         RunOutcome::NotAsked if manner.commit => "the run around this one commits",
+        RunOutcome::NotAsked if held == Some(0) => "it was not asked for; no sync was held",
         RunOutcome::NotAsked => "it was not asked for",
         RunOutcome::NothingHeld => "no sync was held",
         RunOutcome::Committed | RunOutcome::Interrupted { .. } => "it was not finished",

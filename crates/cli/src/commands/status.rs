@@ -23,6 +23,7 @@ use crate::exit;
 use crate::table::{fit, width_of};
 use crate::text::{notice, printable, say, shell};
 use serde::Serialize;
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::io::{ErrorKind, stdout};
 use std::path::{Path, PathBuf};
@@ -33,7 +34,8 @@ use synconce_durable::standard_paths;
 use synconce_durable::text;
 use synconce_oci::held_steps::{self, HeldSteps};
 use synconce_run::{
-    CommitReport, Live, Phase, Process, RunCounts, descendants, failed_commit, live, processes_of,
+    CommitReport, Live, Phase, Process, RunCounts, RunError, descendants, failed_commit, live,
+    processes_of,
 };
 use synconce_sys::reason;
 
@@ -95,10 +97,13 @@ pub fn status(arguments: &StatusArguments) -> Result<ExitCode, CommandError> {
 }
 
 /// Returns the markers in the user's own state directory.
-fn markers() -> Result<Vec<FoundMarker>, String> {
-    let state = standard_paths::state()
-        .ok_or("cannot find a state directory: neither XDG_STATE_HOME nor HOME is set")?;
-    recovery::markers(&state).map_err(|error| error.to_string())
+fn markers() -> Result<Vec<FoundMarker>, CommandError> {
+    let missing = || {
+        let error = RunError::NoStateDirectory;
+        CommandError::from(error.to_string()).with_remedy(error.remedy().map(Cow::into_owned))
+    };
+    let state = standard_paths::state().ok_or_else(missing)?;
+    recovery::markers(&state).map_err(|error| error.to_string().into())
 }
 
 /// Returns the living runs; `None`, with a notice, if the run files cannot be read.

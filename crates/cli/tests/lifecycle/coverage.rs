@@ -180,5 +180,8 @@ fn a_run_that_outlives_a_sealed_one_refuses_to_promise() {
         });
         let message = std::fs::read_to_string(place.path("said")).unwrap();
         assert!(message.contains("answers syncs without doing them"), "{message}");
+        let hint = "\nsynconce: hint: use --no-commit when the result is thrown away, or start \
+                    synconce outside\n";
+        assert!(message.ends_with(hint), "{message}");
     });
 }

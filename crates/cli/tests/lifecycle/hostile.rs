@@ -125,7 +125,9 @@ fn without_a_state_directory_status_prints_the_reason() {
         let mut status = synconce(place, BOB, &["status"]);
         let seen = finish(status.env_remove("HOME"));
         assert_eq!(seen.status.code(), Some(125), "{seen:?}");
-        assert!(seen.stderr.contains("cannot find a state directory"), "{seen:?}");
+        let wanted = "synconce: cannot find a state directory: neither XDG_STATE_HOME nor HOME is set\n\
+                      synconce: hint: SYNCONCE_STATE_DIR names a directory for the marker\n";
+        assert_eq!(seen.stderr, wanted);
     });
 }
 

@@ -124,6 +124,29 @@ fn a_command_that_empties_its_root_or_makes_it_anew_ends_well_and_leaves_nothing
 }
 
 #[test]
+fn a_disk_of_the_root_that_is_full_at_the_first_sync_is_named_and_no_sync_is_held() {
+    isolated(|place| {
+        let rig = Rig::builder().size(16 << 20).passthrough(false).up().unwrap();
+        let root = rig.path().join("root");
+        fs::create_dir(&root).unwrap();
+        place.write("data", "x");
+        // The second file takes what the first one had reserved and not used.
+        let script = "for name in one two; do dd if=/dev/zero of=$0/$name bs=1k 2>/dev/null; done; \
+                      sync data; sleep 600";
+        let root = root.to_str().unwrap();
+        let run = place.run(&["--root", root], &["sh", "-c", script, root]);
+        assert_eq!(run.status.code(), Some(125), "{run:?}");
+        let (said, hint) = run.stderr.split_once("\nsynconce: hint: ").unwrap();
+        assert!(said.starts_with(&format!("synconce: cannot create {root}/var")), "{run:?}");
+        assert!(said.contains(": No space left on device; no sync was held"), "{run:?}");
+        let wanted = "free some space on the disk of --root: a second marker is kept there\n";
+        assert_eq!(hint, wanted, "{run:?}");
+        assert!(place.status(&[]).status.success(), "nothing was held");
+        rig.down().unwrap();
+    });
+}
+
+#[test]
 fn a_root_that_is_mounted_over_before_the_first_sync_has_its_marker_there() {
     isolated(|place| {
         fs::create_dir(place.path("root")).unwrap();

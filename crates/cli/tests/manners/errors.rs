@@ -11,6 +11,7 @@ pub fn trials() -> Vec<Trial> {
         trial(a_size_of_a_benchmark_out_of_range_is_refused_before_any_work, &[]),
         trial(a_package_of_an_unknown_architecture_is_refused_before_any_work, &[]),
         trial(a_quoted_command_line_gets_the_one_that_works, &[]),
+        trial(a_word_of_a_shell_in_place_of_a_command_gets_the_line_that_works, &[]),
         trial(an_empty_name_of_a_command_is_quoted, &[]),
         trial(a_relative_directory_in_the_environment_is_refused, &[]),
         trial(a_set_up_by_an_ordinary_user_names_the_command_for_root, &[]),
@@ -61,14 +62,26 @@ fn every_command_says_the_same_of_a_root_that_does_not_exist(place: &Place) {
 fn a_wrong_number_is_told_what_it_has_to_be(place: &Place) {
     for number in ["0", "x", "1.5", "", "99999999999999999999"] {
         for words in [
-            &["run", "--commit-timeout", number, "--", "true"][..],
-            &["doctor", "--fail-on", number, "."],
+            &["doctor", "--fail-on", number, "."][..],
             &["tree", "run", "--pids-limit", number, "tree", "true"],
         ] {
             let ended = finish(&mut place.synconce(words));
             assert_eq!(ended.status.code(), Some(125), "{words:?}: {ended:?}");
             let why = "it is a whole number above 0\n";
             assert!(ended.stderr.contains(why), "{words:?}: {ended:?}");
+        }
+    }
+    for option in ["--commit-every", "--commit-timeout"] {
+        let run = |time| finish(&mut place.held(&[option, time], &["true"]));
+        for time in ["9", "1.5", "90s", "5m", "1h"] {
+            let ended = run(time);
+            assert!(ended.status.success(), "{option} {time}: {ended:?}");
+        }
+        for time in ["0", "x", "", "5 m"] {
+            let ended = run(time);
+            assert_eq!(ended.status.code(), Some(125), "{option} {time}: {ended:?}");
+            let why = "it is a number above 0, such as 90, 5m, 1.5h or 2d\n";
+            assert!(ended.stderr.contains(why), "{option} {time}: {ended:?}");
         }
     }
 }
@@ -163,9 +176,37 @@ fn a_quoted_command_line_gets_the_one_that_works(place: &Place) {
     assert!(!one.stderr.contains("hint:"), "{one:?}");
 }
 
+/// What a shell does: the kernel finds no program of such a name.
+fn a_word_of_a_shell_in_place_of_a_command_gets_the_line_that_works(place: &Place) {
+    place.write("file.json", "");
+    let file = place.text("file.json");
+    let there = format!("synconce run --json={file} -- sh -c 'echo a'");
+    for (words, works) in [
+        (&["--", "FOO=1", "make", "check"][..], "synconce run -- env FOO=1 make check"),
+        (&["--", "cd", "/"], "synconce run -- sh -c 'cd /'"),
+        (&["--", "ulimit", "-n", "9"], "synconce run -- sh -c 'ulimit -n 9'"),
+        (&["--json", "none", "--", "make", "check"], "synconce run --json=none -- make check"),
+        (&["--json", "none", "make", "-k"], "synconce run --json=none -- make -k"),
+        (&["--json", &file, "--", "sh", "-c", "echo a"], &there),
+    ] {
+        let mut run = place.synconce(&[&["run"], words].concat());
+        // Some systems have a program of the name of each built-in command that POSIX lists.
+        let ended = finish(run.env("PATH", place.text(".")));
+        let code = ended.status.code();
+        assert!(matches!(code, Some(126 | 127)), "{words:?}: {ended:?}");
+        let wanted = format!("\nsynconce: hint: {works}\n");
+        assert!(ended.stderr.contains(&wanted), "{words:?}: {ended:?}");
+    }
+    for words in [&["--", "ehco", "FOO=1"][..], &["--json", "none"]] {
+        let ended = finish(&mut place.synconce(&[&["run"], words].concat()));
+        assert_eq!(ended.status.code(), Some(127), "{words:?}: {ended:?}");
+        assert!(!ended.stderr.contains("hint:"), "{words:?}: {ended:?}");
+    }
+}
+
 /// A script stands for the client: what counts is that nothing is held, and the name.
 fn a_client_of_a_daemon_gets_the_set_up_that_holds_the_daemon(place: &Place) {
-    let docker = place.write("docker", "#!/bin/sh\ncase $1 in sync) sync;; fail) exit 7;; esac\n");
+    let docker = place.write("docker", "#!/bin/sh\ncase $* in sync) sync;; *fail) exit 7;; esac\n");
     place.bare(&["chmod", "+x", "docker"]);
     let docker = docker.to_str().unwrap();
     let build = finish(&mut place.held(&[], &[docker, "build", "."]));
@@ -192,10 +233,17 @@ fn a_client_of_a_daemon_gets_the_set_up_that_holds_the_daemon(place: &Place) {
     let ended = finish(&mut place.held(&[], &labelled));
     let wanted = format!("synconce: hint: sudo {} setup docker\n", binary());
     assert!(ended.stderr.ends_with(&wanted), "{ended:?}");
-    for (options, word) in [(&["--quiet"][..], "build"), (&[], "sync"), (&[], "fail")] {
-        let ended = finish(&mut place.held(options, &[docker, word]));
-        assert!(!ended.stderr.contains("dockerd"), "{options:?} {word}: {ended:?}");
+    for (options, words) in
+        [(&["--quiet"][..], &["build"][..]), (&[], &["sync"]), (&[], &["build", "fail"])]
+    {
+        let ended = finish(&mut place.held(options, &[&[docker], words].concat()));
+        assert!(!ended.stderr.contains("dockerd"), "{options:?} {words:?}: {ended:?}");
     }
+    // The statistics of a client that fails say that no sync was held: the notice says why.
+    let failed = finish(&mut place.held(&["--stats"], &[docker, "build", "fail"]));
+    assert_eq!(failed.status.code(), Some(7), "{failed:?}");
+    assert!(failed.stderr.contains("no sync was held\n"), "{failed:?}");
+    assert!(failed.stderr.ends_with(&build.stderr), "{failed:?}");
 }
 
 fn a_client_of_a_daemon_elsewhere_gets_a_hint_with_the_host(place: &Place) {
@@ -222,6 +270,14 @@ fn a_client_of_a_daemon_elsewhere_gets_a_hint_with_the_host(place: &Place) {
             &set_up("docker"),
         ),
         ("docker build .", far, "dockerd", "far.example", &set_up("docker")),
+        (
+            "docker build .",
+            ("DOCKER_HOST", "unix:///a/x.sock"),
+            "dockerd",
+            "/a/x.sock",
+            &here("docker"),
+        ),
+        ("docker -H unix:///a/x.sock build .", NONE, "dockerd", "/a/x.sock", &here("docker")),
         ("docker-compose -f x.yml up", NONE, "dockerd", "", &here("docker")),
         ("ctr -n k8s.io images pull x", NONE, "containerd", "", &here("containerd --hold")),
         (
@@ -244,6 +300,9 @@ fn a_client_of_a_daemon_elsewhere_gets_a_hint_with_the_host(place: &Place) {
         let (on, at) = match host {
             "" => (String::new(), String::new()),
             host if hint == server => (format!(" on {host}"), format!("on {host}: ")),
+            at if at.starts_with('/') => {
+                (format!(" at {at}"), "unless it is rootless: ".to_owned())
+            }
             host => (format!(" on {host}"), format!("on {host}, unless it is set up: ")),
         };
         let wanted = format!(

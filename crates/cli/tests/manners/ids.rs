@@ -5,7 +5,7 @@ use synconce_testkit::harness::{Place, trial};
 
 pub fn trials() -> Vec<Trial> {
     vec![
-        trial(a_run_is_cleared_by_the_beginning_of_its_id, &[]),
+        trial(a_run_is_cleared_by_its_id_and_by_a_beginning_of_it, &[]),
         trial(a_beginning_that_several_runs_share_is_refused_with_their_ids, &[]),
     ]
 }
@@ -19,17 +19,19 @@ pub fn interrupt(place: &Place) -> String {
     new.unwrap().file_stem().unwrap().to_str().unwrap().to_owned()
 }
 
-fn a_run_is_cleared_by_the_beginning_of_its_id(place: &Place) {
-    let id = interrupt(place);
-    let none = place.status(&["--clear", "1999"]);
-    assert_eq!(none.status.code(), Some(125), "{none:?}");
-    assert!(none.stderr.contains("there is no run 1999"), "{none:?}");
-    let empty = place.status(&["--clear", ""]);
-    assert_eq!(empty.status.code(), Some(125), "no run is named: {empty:?}");
-    let cleared = place.status(&["--clear", &id[..12]]);
-    assert!(cleared.status.success(), "{cleared:?}");
-    assert_eq!(cleared.stderr, format!("synconce: cleared {id}\n"));
-    assert_eq!(place.status(&[]).status.code(), Some(0));
+fn a_run_is_cleared_by_its_id_and_by_a_beginning_of_it(place: &Place) {
+    for length in [12, usize::MAX] {
+        let id = interrupt(place);
+        let none = place.status(&["--clear", "1999"]);
+        assert_eq!(none.status.code(), Some(125), "{none:?}");
+        assert!(none.stderr.contains("there is no run 1999"), "{none:?}");
+        let empty = place.status(&["--clear", ""]);
+        assert_eq!(empty.status.code(), Some(125), "no run is named: {empty:?}");
+        let cleared = place.status(&["--clear", &id[..length.min(id.len())]]);
+        assert!(cleared.status.success(), "{cleared:?}");
+        assert_eq!(cleared.stderr, format!("synconce: cleared {id}\n"));
+        assert_eq!(place.status(&[]).status.code(), Some(0));
+    }
 }
 
 fn a_beginning_that_several_runs_share_is_refused_with_their_ids(place: &Place) {

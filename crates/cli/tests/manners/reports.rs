@@ -61,7 +61,13 @@ fn statistics_without_a_commit_say_why(place: &Place) {
     let plain = place.run(&["-v"], &["true"]);
     assert!(plain.stderr.starts_with("commit none: no sync was held\nwall time "), "{plain:?}");
     let asked = place.run(&["-v", "--no-commit"], &["true"]);
-    assert!(asked.stderr.starts_with("commit none: it was not asked for\n"), "{asked:?}");
+    let nothing = "commit none: it was not asked for; no sync was held\nwall time ";
+    assert!(asked.stderr.starts_with(nothing), "{asked:?}");
+    // A sealed run counts no calls.
+    for (options, words) in [(&["-v"][..], &["sync", "."][..]), (&["-v", "--sealed"], &["true"])] {
+        let run = place.run(&[options, &["--no-commit"]].concat(), words);
+        assert!(run.stderr.contains("\ncommit none: it was not asked for\nwall time "), "{run:?}");
+    }
 }
 
 fn a_fifo_for_json_without_a_reader_is_named(place: &Place) {

@@ -289,7 +289,13 @@ fn taken_and_missing_names_are_said_in_words(place: &Place) {
     let wanted = "synconce: cannot clone to work: a tree of this name already exists\n";
     assert_eq!(taken.stderr, wanted);
     let imported = site.ends(&["import", "base", &place.text("source")]);
-    assert!(imported.stderr.contains("already exists"), "{imported:?}");
+    let (source, on) = (place.text("source"), format!("synconce tree --store {store}"));
+    let wanted = format!(
+        "synconce: cannot make the tree base: a tree of this name already exists\n\
+         synconce: hint: to replace it: `{on} remove base`, then repeat; to keep it: \
+         `{on} import NEW {source}`\n"
+    );
+    assert_eq!(imported.stderr, wanted);
 }
 
 /// As `synconce tree diff A B | head` does.

@@ -64,6 +64,8 @@ pub enum RunError {
     },
     /// The marker could not be made durable, so no call was held.
     Marker(FailedAct),
+    /// The marker below `--root` could not be made durable, so no call was held.
+    RootMarker(FailedAct),
     /// Not everything became durable; see the commit report.
     Commit,
     /// A checkpoint was asked for in a run that commits nothing.
@@ -112,6 +114,7 @@ impl RunError {
     pub(crate) fn before_any_hold(self) -> Self {
         match self {
             Self::Marker(act) => Self::MarkerUnwritable(act),
+            Self::RootMarker(act) => Self::RootUnwritable(act),
             other => other,
         }
     }
@@ -123,7 +126,8 @@ impl RunError {
             Self::Path(act)
             | Self::MarkerUnwritable(act)
             | Self::RootUnwritable(act)
-            | Self::Marker(act) => act.errno,
+            | Self::Marker(act)
+            | Self::RootMarker(act) => act.errno,
             _ => 0,
         }
     }
@@ -142,6 +146,9 @@ impl RunError {
             (Self::Filter(_), _) => {
                 "the kernel or a container's profile refuses seccomp(2); a unit of systemd allows \
                  it by SystemCallFilter=seccomp"
+            }
+            (Self::SyncsSwallowed, _) => {
+                "use --no-commit when the result is thrown away, or start synconce outside"
             }
             (Self::DeadlyFilter, _) => {
                 "a unit of systemd allows syncs by SystemCallFilter= without ~@sync"
@@ -176,12 +183,12 @@ impl RunError {
                 "leave them out, or start the run outside the other program"
             }
             (Self::ForeignListener, _) => "start the command outside the other program",
-            (Self::RootUnwritable(_), Some(Errno::NOSPC | Errno::DQUOT)) => {
-                "free some space on the disk of --root: a second marker is kept there"
-            }
-            (Self::RootUnwritable(_), _) => {
-                "a second marker is kept below --root, which has to be writable"
-            }
+            (Self::RootUnwritable(_) | Self::RootMarker(_), errno) => match errno {
+                Some(Errno::NOSPC | Errno::DQUOT) => {
+                    "free some space on the disk of --root: a second marker is kept there"
+                }
+                _ => "a second marker is kept below --root, which has to be writable",
+            },
             _ => return None,
         };
         Some(text.into())
@@ -223,7 +230,7 @@ impl fmt::Display for RunError {
             Self::Exec { command, errno } => {
                 write!(f, "cannot execute {}: {}", text::shown(command), words(*errno))
             }
-            Self::Marker(act) => {
+            Self::Marker(act) | Self::RootMarker(act) => {
                 write!(f, "{act}; no sync was held, and the command was asked to end")
             }
             Self::Commit => f.write_str("not everything is durable"),
@@ -306,13 +313,15 @@ mod tests {
 
     #[test]
     fn a_full_disk_of_root_is_not_called_read_only() {
-        let remedy = |errno: Errno| {
-            let (act, path) = ("cannot write".to_owned(), "/target".into());
-            RunError::RootUnwritable(FailedAct { act, path, errno: errno.raw_os_error() }).remedy()
-        };
         let full = "free some space on the disk of --root: a second marker is kept there";
-        assert_eq!(remedy(Errno::NOSPC).as_deref(), Some(full));
-        assert_eq!(remedy(Errno::DQUOT).as_deref(), Some(full));
-        assert!(remedy(Errno::ROFS).unwrap().ends_with("has to be writable"));
+        for error in [RunError::RootUnwritable, RunError::RootMarker] {
+            let remedy = |errno: Errno| {
+                let (act, path) = ("cannot write".to_owned(), "/target".into());
+                error(FailedAct { act, path, errno: errno.raw_os_error() }).remedy()
+            };
+            assert_eq!(remedy(Errno::NOSPC).as_deref(), Some(full));
+            assert_eq!(remedy(Errno::DQUOT).as_deref(), Some(full));
+            assert!(remedy(Errno::ROFS).unwrap().ends_with("has to be writable"));
+        }
     }
 }

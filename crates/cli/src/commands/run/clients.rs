@@ -1,8 +1,7 @@
 //! Commands that are clients of a daemon: the daemon makes their syncs, outside of the run.
 
-use super::servers::{
-    DaemonHost, Variables, daemon_host, host_of_uri, kind_of_server, server_of, server_of_tests,
-};
+use super::addresses::{host_of_engine, split_at_verb};
+use super::servers::{DaemonHost, Variables, kind_of_server, server_of, server_of_tests};
 use crate::commands::wrappers::{Wrapper, file_name, parts, script_of};
 use std::ffi::OsString;
 use synconce_setup::{Engine, HeldDaemon};
@@ -112,56 +111,6 @@ fn container_of(program: &str, words: &[&str]) -> Option<(Engine, HoldRequest)> 
     Some((engine, request))
 }
 
-/// Options that name the address of a daemon.
-const ADDRESSES: [&str; 8] = [
-    "-H",
-    "--host",
-    "--url",
-    "--addr",
-    "-a",
-    "--address",
-    "--runtime-endpoint",
-    "--image-endpoint",
-];
-/// Options that name an entry in a file of the client, with the address of the daemon.
-const CONTEXTS: [&str; 3] = ["-c", "--context", "--connection"];
-/// Other options before the verb whose value is the next word.
-const WITH_VALUE: [&str; 11] = [
-    "-l",
-    "--log-level",
-    "--config",
-    "-f",
-    "--file",
-    "-p",
-    "--project-name",
-    "--profile",
-    "-n",
-    "--namespace",
-    "--kubeconfig",
-];
-
-/// Splits the words of an engine's client into the options before the verb, each with its value, and
-/// the words from the verb on.
-fn split_at_verb<'w>(mut words: &'w [&'w str]) -> (Vec<(&'w str, &'w str)>, &'w [&'w str]) {
-    let has_value =
-        |word| [&ADDRESSES[..], &CONTEXTS, &WITH_VALUE].iter().any(|list| list.contains(&word));
-    let mut options = Vec::new();
-    while let [word, rest @ ..] = words
-        && word.starts_with('-')
-    {
-        words = rest;
-        if let Some(option) = word.split_once('=') {
-            options.push(option);
-        } else if let ([value, rest @ ..], true) = (rest, has_value(*word)) {
-            options.push((word, value));
-            words = rest;
-        } else {
-            options.push((word, ""));
-        }
-    }
-    (options, words)
-}
-
 /// Returns the daemon that makes the syncs of the client `program`, and the engine whose set-up holds
 /// them. `words` begins with the verb. No set-up reaches the syncs of dockerd and of Podman when an
 /// image is pulled or loaded.
@@ -194,63 +143,6 @@ fn engine_of(program: &str, words: &[&str]) -> Option<(&'static str, Engine)> {
     })
 }
 
-/// The variable for the address that crictl asks. Its file is read if the variable is not set.
-pub(super) const ENDPOINT: &str = "CONTAINER_RUNTIME_ENDPOINT";
-
-/// The sockets of daemons that a set-up reaches.
-const SOCKETS: [&str; 3] =
-    ["/run/docker.sock", "/run/buildkit/buildkitd.sock", "/run/containerd/containerd.sock"];
-
-/// Whether `variables` lead clients of `engine` to the daemon of this machine.
-pub(super) fn is_asked_here(engine: Engine, variables: Variables<'_>) -> bool {
-    host_of_engine("docker", engine, &[], variables) == Some(DaemonHost::Here)
-}
-
-/// Returns the host of the daemon of `engine` that `program` calls. Returns None if the address is in a
-/// file of the client, or if no set-up reaches the daemon there.
-fn host_of_engine(
-    program: &str,
-    engine: Engine,
-    options: &[(&str, &str)],
-    variables: Variables<'_>,
-) -> Option<DaemonHost> {
-    let is_podman = engine == Engine::Podman;
-    let variable = match engine {
-        _ if program == "crictl" => ENDPOINT,
-        Engine::Docker | Engine::Held(HeldDaemon::Docker) => "DOCKER_HOST",
-        Engine::Podman => "CONTAINER_HOST",
-        Engine::Buildkit | Engine::Held(HeldDaemon::Buildkit) => "BUILDKIT_HOST",
-        Engine::Held(HeldDaemon::Containerd) => "CONTAINERD_ADDRESS",
-        Engine::Containerd => return Some(DaemonHost::Elsewhere("the node".to_owned())),
-    };
-    let given = options.iter().rfind(|(option, _)| ADDRESSES.contains(option));
-    let is_in_file = options.iter().any(|(option, _)| CONTEXTS.contains(option));
-    if given.is_none() && is_in_file {
-        return None;
-    }
-    let address = given.map(|(_, value)| (*value).to_owned()).or_else(|| variables(variable));
-    let Some(address) = address else {
-        let is_set = |names: &[&str]| names.iter().any(|name| variables(name).is_some());
-        let has_context = match variable {
-            "DOCKER_HOST" => is_set(&["DOCKER_CONTEXT", "BUILDX_BUILDER"]),
-            _ => is_podman && is_set(&["CONTAINER_CONNECTION"]),
-        };
-        let is_remote = options.iter().any(|(option, _)| matches!(*option, "--remote" | "-r"));
-        let has_service = !matches!(program, "podman" | "podman-compose") || is_remote;
-        return (!has_context && has_service).then_some(DaemonHost::Here);
-    };
-    let path = address.strip_prefix("unix://").unwrap_or(&address);
-    let path = path.strip_prefix("/var").unwrap_or(path);
-    if SOCKETS.contains(&path) || (is_podman && path.starts_with('/')) {
-        return Some(DaemonHost::Here);
-    }
-    // No set-up reaches a daemon at another socket, or in a container.
-    let (_, rest) = address
-        .split_once("://")
-        .filter(|(scheme, _)| matches!(*scheme, "tcp" | "ssh" | "http" | "https"))?;
-    Some(daemon_host(host_of_uri(rest)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -265,6 +157,7 @@ mod tests {
     fn host_name(host: DaemonHost) -> String {
         match host {
             DaemonHost::Here => "-".to_owned(),
+            DaemonHost::Socket(path) => format!("at {path}"),
             DaemonHost::Elsewhere(name) => name,
         }
     }
@@ -288,7 +181,13 @@ mod tests {
         ("docker load -i x.tar", None),
         ("docker --context far build .", None),
         ("docker -H unix:///var/run/docker.sock build .", Some(("dockerd", "-"))),
-        ("docker -H unix:///run/user/1/docker.sock build .", None),
+        ("docker -H unix:///a/docker.sock build .", Some(("dockerd", "at /a/docker.sock"))),
+        ("docker -H unix:///run/podman/podman.sock build .", None),
+        ("buildctl --addr unix:///a/x build", Some(("buildkitd", "at /a/x"))),
+        (
+            "docker -H unix:///a/docker.sock run debian true",
+            Some(("the container", "at /a/docker.sock")),
+        ),
         ("docker --host=tcp://[fd00::1]:2375 build .", Some(("dockerd", "fd00::1"))),
         ("docker --host tcp://localhost:2375 build .", Some(("dockerd", "-"))),
         ("docker run debian true", Some(("the container", "-"))),
@@ -373,6 +272,7 @@ mod tests {
             ("sudo -E docker build .", "DOCKER_HOST", "tcp://far:2375", Some("far")),
             ("sudo -nEu me docker build .", "DOCKER_HOST", "tcp://far:2375", Some("far")),
             ("sudo -uE docker build .", "DOCKER_HOST", "tcp://far:2375", Some("-")),
+            ("docker build .", "DOCKER_HOST", "unix:///a/x", Some("at /a/x")),
             ("docker build .", "DOCKER_CONTEXT", "far", None),
             ("docker --context far build .", "DOCKER_HOST", "tcp://near", None),
             ("docker build .", "BUILDX_BUILDER", "far", None),

@@ -1,6 +1,7 @@
 //! Hints after a run that ended without an error of its own, or could not start.
 
-use super::clients::{self, DaemonOfClient, HoldRequest, daemon_of};
+use super::addresses;
+use super::clients::{DaemonOfClient, HoldRequest, daemon_of};
 use super::list;
 use super::privileges::name_for_sudo;
 use super::servers::DaemonHost;
@@ -127,18 +128,19 @@ pub(super) fn work_of_a_daemon(finished: &Finished, is_sealed: bool, command: &[
         RunOutcome::NotAsked => !is_sealed && finished.accounts.total().held == 0,
         _ => false,
     };
-    if finished.ending != Ending::Exited(0) || !held_nothing {
+    if finished.error.is_some() || !held_nothing {
         return;
     }
     let Some((daemon, is_set_up)) = daemon_that_syncs(command) else { return };
     let on = match &daemon.host {
         DaemonHost::Here => String::new(),
+        DaemonHost::Socket(path) => format!(" at {path}"),
         DaemonHost::Elsewhere(host) => format!(" on {host}"),
     };
     let name = daemon.name;
     notice(&format!("nothing was held: {name}{on} does the syncs, and is not part of the run"));
     let synconce = match daemon.host {
-        DaemonHost::Here => name_for_sudo(),
+        DaemonHost::Here | DaemonHost::Socket(_) => name_for_sudo(),
         DaemonHost::Elsewhere(_) => "synconce".to_owned(),
     };
     let (hint, is_known) = match (daemon.engine, daemon.request) {
@@ -156,6 +158,8 @@ pub(super) fn work_of_a_daemon(finished: &Finished, is_sealed: bool, command: &[
     };
     let there = match &daemon.host {
         DaemonHost::Here => String::new(),
+        DaemonHost::Socket(_) if is_known => String::new(),
+        DaemonHost::Socket(_) => "unless it is rootless: ".to_owned(),
         DaemonHost::Elsewhere(host) if is_known => format!("on {host}: "),
         DaemonHost::Elsewhere(host) => format!("on {host}, unless it is set up: "),
     };
@@ -176,7 +180,7 @@ pub(crate) fn builder_here(command: &[OsString]) -> Option<Engine> {
 
 /// Whether the environment leads clients of `engine` to the daemon of this machine.
 pub(crate) fn is_asked_here(engine: Engine) -> bool {
-    clients::is_asked_here(engine, &variable)
+    addresses::is_asked_here(engine, &variable)
 }
 
 /// Whether `engine` is set up on this machine.
@@ -189,8 +193,9 @@ pub(crate) fn is_set_up(engine: Engine) -> bool {
 /// the set-up holds these syncs.
 fn daemon_that_syncs(command: &[OsString]) -> Option<(DaemonOfClient, bool)> {
     let daemon = daemon_of(command, &variable)?;
-    // A node can be this machine.
-    let may_be_here = daemon.host == DaemonHost::Here || daemon.engine == Some(Engine::Containerd);
+    // A node can be this machine, and another socket can lead to the daemon that is set up.
+    let is_elsewhere = matches!(daemon.host, DaemonHost::Elsewhere(_));
+    let may_be_here = !is_elsewhere || daemon.engine == Some(Engine::Containerd);
     let is_container = daemon.request != HoldRequest::NotNeeded;
     let reaches =
         |engine| is_set_up(engine) && !(is_container && synconce_setup::is_builds_only(engine));
@@ -202,7 +207,7 @@ fn daemon_that_syncs(command: &[OsString]) -> Option<(DaemonOfClient, bool)> {
 /// Returns the value of an environment variable that is not empty, or what a file has in its place.
 fn variable(name: &str) -> Option<String> {
     let value = env::var(name).ok().filter(|value| !value.is_empty());
-    value.or_else(|| (name == clients::ENDPOINT).then(endpoint)?)
+    value.or_else(|| (name == addresses::ENDPOINT).then(endpoint)?)
 }
 
 /// Returns the address in the file of crictl.
@@ -212,26 +217,51 @@ fn endpoint() -> Option<String> {
     Some(value.trim().trim_matches(['"', '\'']).to_owned()).filter(|value| !value.is_empty())
 }
 
+/// Commands of a shell, which the kernel finds as no program.
+const BUILT_IN: [&str; 15] = [
+    ".", ":", "alias", "cd", "command", "eval", "exec", "exit", "export", "set", "type", "ulimit",
+    "umask", "unset", "wait",
+];
+
 /// Prints what helps if the command does not exist: the interpreter of a script that is there, or the
-/// command line without the quotes that made one word of it, as in `run "make install"`.
-pub(super) fn missing_command(finished: &Finished, command: &[OsString]) {
+/// command line that works. `own` are the words before the command.
+pub(super) fn missing_command(finished: &Finished, own: &[OsString], command: &[OsString]) {
     let Some(RunError::Exec { errno, .. }) = &finished.error else { return };
+    let text = |word: &OsString| word.to_string_lossy().into_owned();
+    let words: Vec<_> = command.iter().map(text).collect();
+    let [first, rest @ ..] = &words[..] else { return };
+    let rest = rest.strip_prefix(&["--".to_owned()]).unwrap_or(rest);
+    if own.last().is_some_and(|word| word == "--json") && !rest.is_empty() {
+        let option = shell(&[format!("--json={first}")]);
+        return say(&format!("hint: synconce run {option} -- {}", shell(rest)));
+    }
     if Errno::from_raw_os_error(*errno) != Errno::NOENT {
         return;
     }
-    if let Some(interpreter) = command.first().and_then(|script| interpreter_of(script)) {
+    if let Some(interpreter) = interpreter_of(&command[0]) {
         say(&format!("hint: install its interpreter {interpreter}, or change its first line"));
         return;
     }
-    let [only] = command else { return };
-    let is_line = |text: &&str| text.contains(' ') && !Path::new(text).exists();
-    let Some(text) = only.to_str().filter(is_line) else { return };
-    let hint = if needs_a_shell(text) {
-        format!("synconce run -- sh -c {}", shell(&[text.to_owned()]))
+    let is_line = words.len() == 1 && first.contains(' ') && !Path::new(first).exists();
+    let hint = if is_line && needs_a_shell(first) {
+        format!("synconce run -- sh -c {}", shell(&words))
+    } else if is_line {
+        format!("leave the quotes out: synconce run -- {first}")
+    } else if is_assignment(first) {
+        format!("synconce run -- env {}", shell(&words))
+    } else if BUILT_IN.contains(&&first[..]) {
+        format!("synconce run -- sh -c {}", shell(&[shell(&words)]))
     } else {
-        format!("leave the quotes out: synconce run -- {text}")
+        return;
     };
     say(&format!("hint: {hint}"));
+}
+
+/// Whether `word` sets a variable, as before a command of a shell.
+fn is_assignment(word: &str) -> bool {
+    let is_of_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let name = word.split_once('=').map(|(name, _)| name);
+    name.is_some_and(|name| !name.is_empty() && name.chars().all(is_of_name))
 }
 
 /// Returns the interpreter in the first line of the file `script`.

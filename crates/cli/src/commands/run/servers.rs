@@ -8,6 +8,8 @@ pub(super) type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
 pub(super) enum DaemonHost {
     /// This machine.
     Here,
+    /// Behind this socket, which is not the usual one: a rootless daemon's, or that of a relay.
+    Socket(String),
     /// The host of this name.
     Elsewhere(String),
 }
@@ -228,6 +230,7 @@ mod tests {
     fn host(line: &[&str], variables: Variables<'_>) -> Option<String> {
         Some(match server_of(line[0], kind_of_server(line[0])?, &line[1..], variables)? {
             DaemonHost::Here => "-".to_owned(),
+            DaemonHost::Socket(path) => path,
             DaemonHost::Elsewhere(host) => host,
         })
     }

@@ -60,9 +60,7 @@ pub(super) fn clear(arguments: &StatusArguments, typed: &str) -> Result<ExitCode
         forget_failed_commit(id);
     }
     output.write_or(&serde_json::json!({ "cleared": id }), || {
-        if id != typed {
-            notice(&format!("cleared {id}"));
-        }
+        notice(&format!("cleared {id}"));
         Ok(())
     })?;
     let cleared = own.iter().chain(&others).map(FoundMarker::run).collect();

@@ -19,7 +19,7 @@ use synconce_durable::error::{Context, Error};
 use synconce_fs::archive::{self, LeftOut, UnpackOptions};
 use synconce_fs::{CopyOptions, CopyReport};
 use synconce_tree::record::TreeName;
-use synconce_tree::{ImportReport, Squashed, Store};
+use synconce_tree::{ImportReport, NameTaken, Squashed, Store};
 
 /// How many paths a notice lists.
 const NAMED: usize = 5;
@@ -74,7 +74,7 @@ pub fn import(store: &Store, arguments: Import, output: Output) -> Result<(), Co
             unpack_in(source, target, &bar)
         }
     })
-    .map_err(|error| unreadable(error, &arguments))?;
+    .map_err(|error| failed_import(store.path(), error, &arguments))?;
     drop(bar);
     imported.notices.iter().for_each(|line| notice(line));
     notice(&format!("{}: clones by {}: {}", record.name, record.strategy, record.reason));
@@ -99,8 +99,16 @@ impl ImportReport for Imported {
     }
 }
 
-/// Returns the failure of an import; if a file cannot be read, with the option that leaves it out.
-fn unreadable(error: Error, Import { source, skip_unreadable, .. }: &Import) -> CommandError {
+/// Returns the failure of an import into `store`. If the name is taken, the hint is the commands that
+/// replace or keep the tree; if a file cannot be read, the option that leaves it out.
+fn failed_import(store: &Path, error: Error, arguments: &Import) -> CommandError {
+    let Import { name, source, skip_unreadable, .. } = arguments;
+    if NameTaken::is_in_error(error.io()) {
+        let remove = verb_on(store, &["remove", name.as_str()]);
+        let import = verb_on(store, &["import", "NEW", &source.display().to_string()]);
+        return CommandError::from(error)
+            .hint(format!("to replace it: `{remove}`, then repeat; to keep it: `{import}`"));
+    }
     let is_denied = error.io().kind() == io::ErrorKind::PermissionDenied;
     // The path in an error of the copy has no symbolic links.
     let is_below = fs::canonicalize(source)

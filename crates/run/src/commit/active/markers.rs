@@ -114,9 +114,13 @@ impl Markers {
     }
 
     pub(super) fn engage(&self) -> Result<(), RunError> {
-        let engage = |markers: &mut Vec<Marker>| markers.iter_mut().try_for_each(Marker::engage);
-        let engaged = self.lock().time(engage);
-        engaged.map_err(|error| RunError::Marker(FailedAct::from(&error)))
+        self.lock().time(|markers| {
+            markers.iter_mut().try_for_each(|marker| {
+                let failed =
+                    if marker.is_in_root() { RunError::RootMarker } else { RunError::Marker };
+                marker.engage().map_err(|error| failed(FailedAct::from(&error)))
+            })
+        })
     }
 
     /// Adds `system` to the file systems that the markers name.

@@ -1,0 +1,119 @@
+//! Where the daemon of an engine's client is: its options and variables say so.
+
+use super::servers::{DaemonHost, Variables, daemon_host, host_of_uri};
+use synconce_setup::{Engine, HeldDaemon};
+
+/// Options that name the address of a daemon.
+const ADDRESSES: [&str; 8] = [
+    "-H",
+    "--host",
+    "--url",
+    "--addr",
+    "-a",
+    "--address",
+    "--runtime-endpoint",
+    "--image-endpoint",
+];
+/// Options that name an entry in a file of the client, with the address of the daemon.
+const CONTEXTS: [&str; 3] = ["-c", "--context", "--connection"];
+/// Other options before the verb whose value is the next word.
+const WITH_VALUE: [&str; 11] = [
+    "-l",
+    "--log-level",
+    "--config",
+    "-f",
+    "--file",
+    "-p",
+    "--project-name",
+    "--profile",
+    "-n",
+    "--namespace",
+    "--kubeconfig",
+];
+
+/// Splits the words of an engine's client into the options before the verb, each with its value, and
+/// the words from the verb on.
+pub(super) fn split_at_verb<'w>(
+    mut words: &'w [&'w str],
+) -> (Vec<(&'w str, &'w str)>, &'w [&'w str]) {
+    let has_value =
+        |word| [&ADDRESSES[..], &CONTEXTS, &WITH_VALUE].iter().any(|list| list.contains(&word));
+    let mut options = Vec::new();
+    while let [word, rest @ ..] = words
+        && word.starts_with('-')
+    {
+        words = rest;
+        if let Some(option) = word.split_once('=') {
+            options.push(option);
+        } else if let ([value, rest @ ..], true) = (rest, has_value(*word)) {
+            options.push((word, value));
+            words = rest;
+        } else {
+            options.push((word, ""));
+        }
+    }
+    (options, words)
+}
+
+/// The variable for the address that crictl asks. Its file is read if the variable is not set.
+pub(super) const ENDPOINT: &str = "CONTAINER_RUNTIME_ENDPOINT";
+
+/// The sockets of daemons that a set-up reaches.
+const SOCKETS: [&str; 3] =
+    ["/run/docker.sock", "/run/buildkit/buildkitd.sock", "/run/containerd/containerd.sock"];
+
+/// Whether `variables` lead clients of `engine` to the daemon of this machine.
+pub(super) fn is_asked_here(engine: Engine, variables: Variables<'_>) -> bool {
+    host_of_engine("docker", engine, &[], variables) == Some(DaemonHost::Here)
+}
+
+/// Returns the host of the daemon of `engine` that `program` calls. Returns None if the address is in a
+/// file of the client, or if no set-up reaches the daemon there.
+pub(super) fn host_of_engine(
+    program: &str,
+    engine: Engine,
+    options: &[(&str, &str)],
+    variables: Variables<'_>,
+) -> Option<DaemonHost> {
+    let is_podman = engine == Engine::Podman;
+    let variable = match engine {
+        _ if program == "crictl" => ENDPOINT,
+        Engine::Docker | Engine::Held(HeldDaemon::Docker) => "DOCKER_HOST",
+        Engine::Podman => "CONTAINER_HOST",
+        Engine::Buildkit | Engine::Held(HeldDaemon::Buildkit) => "BUILDKIT_HOST",
+        Engine::Held(HeldDaemon::Containerd) => "CONTAINERD_ADDRESS",
+        Engine::Containerd => return Some(DaemonHost::Elsewhere("the node".to_owned())),
+    };
+    let given = options.iter().rfind(|(option, _)| ADDRESSES.contains(option));
+    let is_in_file = options.iter().any(|(option, _)| CONTEXTS.contains(option));
+    if given.is_none() && is_in_file {
+        return None;
+    }
+    let address = given.map(|(_, value)| (*value).to_owned()).or_else(|| variables(variable));
+    let Some(address) = address else {
+        let is_set = |names: &[&str]| names.iter().any(|name| variables(name).is_some());
+        let has_context = match variable {
+            "DOCKER_HOST" => is_set(&["DOCKER_CONTEXT", "BUILDX_BUILDER"]),
+            _ => is_podman && is_set(&["CONTAINER_CONNECTION"]),
+        };
+        let is_remote = options.iter().any(|(option, _)| matches!(*option, "--remote" | "-r"));
+        let has_service = !matches!(program, "podman" | "podman-compose") || is_remote;
+        return (!has_context && has_service).then_some(DaemonHost::Here);
+    };
+    let path = address.strip_prefix("unix://").unwrap_or(&address);
+    let path = path.strip_prefix("/var").unwrap_or(path);
+    if SOCKETS.contains(&path) || (is_podman && path.starts_with('/')) {
+        return Some(DaemonHost::Here);
+    }
+    if let Some(path) = address.strip_prefix("unix://") {
+        // Podman answers clients of Docker, and CRI-O those of containerd, each at its own socket.
+        let is_named = matches!(variable, "DOCKER_HOST" | "BUILDKIT_HOST");
+        let is_certain = is_named && path.starts_with('/') && !path.ends_with("/podman.sock");
+        return is_certain.then(|| DaemonHost::Socket(path.to_owned()));
+    }
+    // No set-up reaches a daemon in a container.
+    let (_, rest) = address
+        .split_once("://")
+        .filter(|(scheme, _)| matches!(*scheme, "tcp" | "ssh" | "http" | "https"))?;
+    Some(daemon_host(host_of_uri(rest)))
+}
