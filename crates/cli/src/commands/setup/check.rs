@@ -171,9 +171,10 @@ fn containers(
     match probed {
         Ok(Some(probed)) => shown(report, engine, host, other, probed),
         failed => {
+            let held = format!("by the files of the set-up, {what} is held");
             report.notes.push(match other {
-                None => format!("{what} is held, an ordinary container is not"),
-                Some(why) => format!("{what} is held, and so is an ordinary container: {why}"),
+                None => format!("{held}, an ordinary container is not"),
+                Some(why) => format!("{held}, and so is an ordinary container: {why}"),
             });
             if let Err((why, by_hand)) = failed {
                 let what = match engine {
