@@ -239,6 +239,11 @@ fn a_build_by_a_daemon_that_is_not_set_up_names_the_set_up(place: &Place) {
     let elsewhere = verdict(&build, Some("tcp://far"));
     assert!(elsewhere.ends_with(not_seen), "{elsewhere}");
     fs::create_dir_all(place.path("state/setup/docker")).unwrap();
+    // `--undo --force` keeps a file that was edited.
+    place.write("state/setup/docker/saved-1-daemon.json", "");
+    let undone = verdict(&build, None);
+    assert!(undone.ends_with(&format!("{not_seen}{set_up}")), "{undone}");
+    place.write("state/setup/docker/journal.json", "");
     let after = verdict(&build, None);
     let check = "; if a step ran, `synconce setup docker --check` says why it was not seen";
     assert!(after.ends_with(&format!("{not_seen}{check}")), "{after}");
