@@ -125,6 +125,30 @@ fn the_hint_about_a_missing_runtime_makes_the_link() {
     }
 }
 
+/// The name decides whether synconce acts as a runtime.
+#[test]
+fn a_runtime_that_is_not_synconce_oci_is_refused() {
+    let place = TestRoot::new("other-runtime");
+    place.write("etc/containerd/config.toml", "version = 2\n");
+    place.program("usr/sbin/runc");
+    place.program("usr/local/bin/synconce");
+    let before = place.snapshot();
+    let root = place.root.display();
+    for words in [&["docker"][..], &["docker", "--builds-only"], &["containerd"]] {
+        for path in ["/usr/sbin/runc", "/usr/local/bin/synconce"] {
+            let refused = place.setup(&[words, &["--runtime", path]].concat());
+            let said = format!(
+                "synconce: {root}{path}: is not named synconce-oci\n\
+                 synconce: hint: synconce setup {} --root {root}\n",
+                words.join(" ")
+            );
+            assert_eq!(refused.code, Some(125), "{refused:?}");
+            assert!(refused.stderr.ends_with(&said), "{said}: {refused:?}");
+        }
+    }
+    assert_eq!(before, place.snapshot());
+}
+
 #[test]
 fn a_check_needs_no_writable_etc_and_says_that_a_set_up_would() {
     let place = TestRoot::new("faults-read-only");
