@@ -61,6 +61,7 @@ pub(super) fn check(
                     format!("{path} is read-only: make its file system writable first")
                 }),
             );
+            report.faults.extend(running::elsewhere(engine, host));
             report.faults.extend(running::still_has(engine, host)?);
             report.notes.extend(running::out_of_reach(engine, host));
             return Ok(report);
