@@ -51,6 +51,21 @@ fn exit_codes_and_signals_are_those_of_the_command(place: &Place) {
     let wanted = "synconce: cannot write to /none/x: No such file or directory\n";
     assert_eq!(unwritable.stderr, wanted);
     assert!(!place.path("ran").exists());
+    finish(&mut watched(place, &here, &["-o", "record"], &["true"]));
+    for words in [
+        &["--read", "record"][..],
+        &["--context", "."],
+        &["--full"],
+        &["."],
+        &["--podman"],
+        &["--containerd"],
+        &[],
+    ] {
+        let refused =
+            finish(place.synconce(&["doctor", "-o", "new"]).args(words).current_dir(&here));
+        assert_eq!(refused.status.code(), Some(125), "{words:?}: {refused:?}");
+        assert!(!place.path("new").exists(), "{words:?}");
+    }
 }
 
 fn a_costly_command_ends_with_one_unless_it_fails(place: &Place) {
