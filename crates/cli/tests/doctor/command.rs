@@ -205,6 +205,11 @@ fn the_client_of_a_daemon_is_told_to_look_at_the_daemon(place: &Place) {
         let ended = finish(&mut watched(place, &here, &[], words));
         assert!(ended.status.success() && ended.stderr.contains(not_seen), "{ended:?}");
     }
+    // `docker` behind env has its steps watched, too.
+    let words = ["env", "DOCKER_BUILDKIT=1", "./docker", "build", "."];
+    finish(&mut watched(place, &here, &["-o", "record"], &words));
+    let record = place.read("record");
+    assert!(record.lines().next().unwrap().contains("\"watches_steps\":true"), "{record}");
     // An argument of another program.
     let ended = finish(&mut watched(place, &here, &[], &["sh", "-c", ":", "docker"]));
     assert!(!ended.stderr.contains(not_seen), "{ended:?}");

@@ -91,10 +91,13 @@ fn options(arguments: &Doctor, record: &File) -> Result<RunOptions, CommandError
     };
     let command = arguments.command.clone();
     let words: Vec<_> = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let is_said = arguments.docker || arguments.buildkit;
+    // The client of a builder may be behind other programs, such as env.
+    let builds = asks_builder(&words) || run::builder_here(&command).is_some();
     Ok(RunOptions {
         command,
         record: Some(Arc::new(recording)),
-        watch_steps: arguments.docker || arguments.buildkit || asks_builder(&words),
+        watch_steps: is_said || builds,
         ..RunOptions::default()
     })
 }
