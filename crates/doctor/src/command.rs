@@ -100,8 +100,19 @@ impl CommandReport {
     /// Adds `why` to the verdict, unless steps of a build were seen or the record says why not.
     pub fn explain_unseen_steps(&mut self, why: &str) {
         if self.build.is_none() && self.unseen_steps.is_none() {
-            self.verdict.push_str(&format!("; {why}"));
+            self.add_to_verdict(why);
         }
+    }
+
+    /// Adds `why` to the verdict if calls have no time because their callers could not be examined.
+    pub fn explain_unexamined(&mut self, why: &str) {
+        if self.not_covered.iter().any(|kind| kind.what == waits::UNEXAMINED) {
+            self.add_to_verdict(why);
+        }
+    }
+
+    fn add_to_verdict(&mut self, why: &str) {
+        self.verdict.push_str(&format!("; {why}"));
     }
 
     /// Returns the report for a terminal. `again` is the command line of the same command under

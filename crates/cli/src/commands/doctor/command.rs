@@ -8,10 +8,12 @@ use crate::commands::output;
 use crate::commands::run::{self, Screen};
 use crate::text::{printable_json, shell};
 use rustix::fs::MemfdFlags;
-use rustix::process::geteuid;
+use rustix::io::Errno;
+use rustix::process::{PidfdFlags, PidfdGetfdFlags, geteuid, getpid, pidfd_getfd, pidfd_open};
 use std::env;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Seek, SeekFrom, Write};
+use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -192,7 +194,20 @@ fn report_here(record: &File, arguments: &Doctor) -> Result<CommandReport, Error
     if let Some(why) = unseen_steps(arguments) {
         report.explain_unseen_steps(&why);
     }
+    if is_getfd_refused() {
+        let remedy = "docker run --cap-add SYS_PTRACE";
+        let why = "a seccomp filter refuses pidfd_getfd(2)";
+        report.explain_unexamined(&format!("{why}: {remedy}"));
+    }
     Ok(report)
+}
+
+/// Whether a filter refuses pidfd_getfd(2), by which the file of a caller is synced: without a filter, each
+/// process may get its own.
+fn is_getfd_refused() -> bool {
+    let own = pidfd_open(getpid(), PidfdFlags::empty());
+    let got = own.and_then(|own| pidfd_getfd(&own, own.as_raw_fd(), PidfdGetfdFlags::empty()));
+    matches!(got, Err(Errno::PERM))
 }
 
 /// Returns why steps of the builder that the command asks are not seen, or may not be.
