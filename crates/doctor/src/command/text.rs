@@ -147,11 +147,19 @@ fn daemon_of(record: &CommandRecord) -> Option<&'static str> {
 
 /// Whether `command` is a client of a builder, by its first words: then steps of builds may be its work.
 pub fn asks_builder(command: &[String]) -> bool {
-    let is_daemonless = |word: &String| {
+    asked_daemon(command).is_some() || is_daemonless(command)
+}
+
+/// Whether `command` is a build by Podman or Buildah, by its first words.
+pub fn builds_without_daemon(command: &[String]) -> bool {
+    is_daemonless(command) && command.iter().any(|word| word == "build" || word == "bud")
+}
+
+fn is_daemonless(command: &[String]) -> bool {
+    command.iter().take(2).any(|word| {
         let name = Path::new(word).file_name().and_then(|name| name.to_str());
         matches!(name, Some("podman" | "buildah"))
-    };
-    asked_daemon(command).is_some() || command.iter().take(2).any(is_daemonless)
+    })
 }
 
 /// Returns the flag of doctor for the daemon that `command` asks to do the work, if a word of the

@@ -18,8 +18,8 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use synconce_doctor::{
-    CommandReport, Error, RecordFormat, RecordSums, asks_builder, compare, examine_record,
-    export_record,
+    CommandReport, Error, RecordFormat, RecordSums, asks_builder, builds_without_daemon, compare,
+    examine_record, export_record,
 };
 use synconce_run::{Ending, Recording, RunOptions};
 use synconce_setup::Engine;
@@ -193,6 +193,10 @@ fn report_here(record: &File, arguments: &Doctor) -> Result<CommandReport, Error
     let mut report = report(record, &arguments.ignore)?;
     if let Some(why) = unseen_steps(arguments) {
         report.explain_unseen_steps(&why);
+    }
+    // Of Docker the verdict says it of each build whose steps are seen.
+    if builds_without_daemon(&report.command) && run::is_set_up(Engine::Podman) {
+        report.explain_waits("held steps do not wait: podman is set up");
     }
     if is_getfd_refused() {
         let remedy = "docker run --cap-add SYS_PTRACE";
