@@ -25,7 +25,7 @@ pub use self::record::RecordSums;
 pub use self::savings::Savings;
 pub use self::steps::{BuildSteps, StepWaits};
 pub use self::tally::{Dropped, Slowest, SyncGroup};
-pub use self::text::asks_builder;
+pub use self::text::{asks_builder, builds_without_daemon};
 pub use self::waits::{NotCovered, Waits};
 
 /// What is known about the syncs of a command.
@@ -100,8 +100,26 @@ impl CommandReport {
     /// Adds `why` to the verdict, unless steps of a build were seen or the record says why not.
     pub fn explain_unseen_steps(&mut self, why: &str) {
         if self.build.is_none() && self.unseen_steps.is_none() {
-            self.verdict.push_str(&format!("; {why}"));
+            self.add_to_verdict(why);
         }
+    }
+
+    /// Adds `why` to the verdict if calls have no time because their callers could not be examined.
+    pub fn explain_unexamined(&mut self, why: &str) {
+        if self.not_covered.iter().any(|kind| kind.what == waits::UNEXAMINED) {
+            self.add_to_verdict(why);
+        }
+    }
+
+    /// Adds `why` to the verdict if a sync was waited for.
+    pub fn explain_waits(&mut self, why: &str) {
+        if self.waits.calls > 0 {
+            self.add_to_verdict(why);
+        }
+    }
+
+    fn add_to_verdict(&mut self, why: &str) {
+        self.verdict.push_str(&format!("; {why}"));
     }
 
     /// Returns the report for a terminal. `again` is the command line of the same command under

@@ -36,7 +36,7 @@ pub use cgroup::{Limit, LimitKind};
 pub use command::{
     BuildSteps, CommandComparison, CommandEnding, CommandReport, ComparedGroup, Dropped, Emulated,
     NotCovered, RecordFormat, RecordSums, Savings, Slowest, StepWaits, SyncGroup, TriggerRuns,
-    Waits, asks_builder, compare, examine_record, export_record,
+    Waits, asks_builder, builds_without_daemon, compare, examine_record, export_record,
 };
 pub use context::{
     Amount, BuildContext, ContextDirectory, ContextPart, Sending, SendingCost, examine_context,

@@ -115,7 +115,13 @@ fn print_of_link(target: &Path) -> String {
 
 /// Returns the path of the journal of `engine`.
 pub(crate) fn path(host: &Host, engine: Engine) -> PathBuf {
-    host.state().join("setup").join(engine.name()).join("journal.json")
+    path_below(host.state(), engine)
+}
+
+/// Returns the path of the journal of `engine` below the state directory `state`. The journal's directory
+/// also has what undos have saved.
+pub(crate) fn path_below(state: &Path, engine: Engine) -> PathBuf {
+    state.join("setup").join(engine.name()).join("journal.json")
 }
 
 impl Journal {

@@ -71,7 +71,7 @@ impl Engine {
 /// Whether `engine` was set up on the system with the state directory `state`, also for a user
 /// without the right to read the journal.
 pub fn is_set_up(engine: Engine, state: &Path) -> bool {
-    state.join("setup").join(engine.name()).is_dir()
+    journal::path_below(state, engine).exists()
 }
 
 /// Whether `engine` is set up on this system for builds alone, so that it holds no other container.

@@ -17,18 +17,27 @@ const OVERFLOW: u32 = 65534;
 const OF_GROUP: u32 = 0o020;
 const OF_OTHERS: u32 = 0o002;
 const STICKY: u32 = 0o1000;
+/// The begin of the names by which synconce acts as a runtime, beside those of the runtimes themselves.
+const NAME: &str = "synconce-oci";
 /// Where a copy that only root can change is installed.
 const INSTALLED: &str = "/usr/local/bin/synconce";
 
 impl Host {
-    /// Checks that `synconce-oci` exists, under a path that every configuration file can
-    /// express, and that no other user than root can change it. `set_up` has the words after
+    /// Checks that `synconce-oci` exists, by its name and under a path that every configuration file
+    /// can express, and that no other user than root can change it. `set_up` has the words after
     /// `synconce setup`.
     ///
     /// # Errors
-    /// The refusal: an engine would fail to start each container, or start another user's program.
+    /// The refusal: an engine would fail to start each container, hold none, or start another user's
+    /// program.
     pub(crate) fn check_runtime(&self, set_up: &str) -> Result<(), Error> {
         let (synconce, runtime) = (Path::new(self.synconce()), Path::new(self.runtime()));
+        // The program of another system is not executed: synconce acts as a runtime by its name.
+        let name = runtime.file_name().unwrap_or_default().to_string_lossy();
+        if !name.starts_with(NAME) {
+            let fault = NotEdited::new(format!("is not named {NAME}"), self.setup(set_up));
+            return Err(fault.in_file(&self.real(runtime)).into());
+        }
         let target =
             if synconce.parent() == runtime.parent() { Path::new("synconce") } else { synconce };
         let remedy = if self.is_executable(synconce) {
@@ -36,7 +45,7 @@ impl Host {
         } else {
             "install synconce-oci there first, or say where it is by --runtime PATH".to_owned()
         };
-        self.check_program(runtime, "synconce-oci", &remedy, set_up)
+        self.check_program(runtime, NAME, &remedy, set_up)
     }
 
     /// Does what [`Host::check_runtime`] does, for `synconce` and units.

@@ -12,6 +12,8 @@ use crate::{buildkit, containerd, docker, held};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use synconce_probe::docker::{SOCKET, connect};
+use synconce_sys::peer::Peer;
 
 /// What was found about a running daemon.
 #[derive(Debug, PartialEq, Eq)]
@@ -37,7 +39,11 @@ pub fn look(
 ) -> Result<Option<DaemonFinding>, Error> {
     let Some(daemon) = engine.daemon().filter(|_| host.is_running()) else { return Ok(None) };
     let (process, lack) = match find(host, daemon)? {
-        None => return Ok(Some(DaemonFinding::NotRunning(not_running(host, daemon)))),
+        None => {
+            let elsewhere = elsewhere(engine, host).map(DaemonFinding::Fault);
+            let not_running = || DaemonFinding::NotRunning(not_running(host, daemon));
+            return Ok(Some(elsewhere.unwrap_or_else(not_running)));
+        }
         Some((process, Some(other))) => (process, Some(other)),
         Some((process, None)) => {
             let lack = match engine {
@@ -71,6 +77,19 @@ pub fn look(
 pub(crate) fn is_running(engine: Engine, host: &Host) -> bool {
     let runs = |daemon: HeldDaemon| DaemonProcess::find(daemon.program()).next().is_some();
     host.is_running() && engine.daemon().is_some_and(runs)
+}
+
+/// Returns a line if no dockerd runs here, and one of another container or of another host answers: a
+/// set-up here does not reach it.
+pub fn elsewhere(engine: Engine, host: &Host) -> Option<String> {
+    if !host.is_running() || engine.daemon()? != HeldDaemon::Docker || is_running(engine, host) {
+        return None;
+    }
+    // A process of this pid namespace has made the socket of systemd, or of another daemon.
+    let maker = connect(Path::new(SOCKET)).and_then(Peer::read).ok()?;
+    let there = host.setup(engine.command());
+    let place = "in another container or on another host";
+    (maker.pid == 0).then(|| format!("the dockerd at {SOCKET} runs {place}; there: {there}"))
 }
 
 /// Returns what a running dockerd still has of a set-up that was undone, with the command that mends

@@ -20,7 +20,9 @@ pub use contents::contents_below;
 pub use debian::Debian;
 pub use locks::{DiskLock, before_stall, stall, without_stalls};
 pub use numbers::numbers_of_calls;
-pub use perl::{AFTER_RELEASE, HOLD, SYNC, daemon, perl, under_a_listener, without_seccomp};
+pub use perl::{
+    AFTER_RELEASE, HOLD, SYNC, daemon, perl, under_a_listener, without_call, without_seccomp,
+};
 pub use place::{Place, StartedCommand, files, finish};
 pub use processes::{children, exists, parent, process_status};
 pub use strace::Trace;

@@ -71,8 +71,10 @@ pub struct Doctor {
         conflicts_with_all = ["path", "quick", "full", "fail_on"])]
     pub context: Option<PathBuf>,
     /// Keep the record of a command in FILE: one JSON object a line
+    // Where an option conflicts with `command`, clap takes `requires` for met.
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath,
-        requires = "command")]
+        requires = "command",
+        conflicts_with_all = ["path", "quick", "full", "context", "read", "podman", "containerd"])]
     pub output: Option<PathBuf>,
     /// Report on a record that --output kept, in place of a disk
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath,

@@ -173,6 +173,14 @@ fn failure(error: &Error, arguments: &Doctor) -> CommandError {
             Some(format!("synconce doctor -- {}", shell(&[path.display().to_string()])))
         }
         Error::Io { path, error, .. }
+            if error.kind() == ErrorKind::NotFound
+                && path.is_relative()
+                && env::current_dir().is_err() =>
+        {
+            let why = "with its absolute path: the current directory was removed";
+            Some(format!("synconce doctor DIRECTORY, {why}"))
+        }
+        Error::Io { path, error, .. }
             if *path == arguments.path && error.kind() == ErrorKind::NotFound =>
         {
             let nearest = path.ancestors().skip(1).find(|above| *above == here || above.is_dir());

@@ -228,7 +228,12 @@ fn program(root: &Path, name: &str) -> PathBuf {
 }
 
 fn set_up(engine: Engine, host: &Host, arguments: &Setup) -> Result<SetupReport, Error> {
-    let missing = not_installed(engine, host)?;
+    let missing = match running::elsewhere(engine, host) {
+        // A fault that the check itself names.
+        Some(_) if arguments.check => None,
+        Some(elsewhere) => Some(elsewhere),
+        None => not_installed(engine, host)?,
+    };
     // Without JSON it is the first line, before what is written.
     if arguments.json.json.is_none()
         && let Some(note) = &missing

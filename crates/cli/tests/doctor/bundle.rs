@@ -91,6 +91,7 @@ fn a_bundle_has_no_secret_and_what_a_maintainer_needs(place: &Place) {
 
     // A set-up that was made, as its journal shows.
     fs::create_dir_all(place.path("state/setup/docker")).unwrap();
+    place.write("state/setup/docker/journal.json", "");
 
     let (found, text) = bundle(place, &alice, &["."]);
     let set_up = &found["set_ups"][0];

@@ -7,6 +7,7 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use serde_json::Value;
 use std::ffi::{CString, OsStr};
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 use synconce_testkit::harness::{Need, Place, Terminal, finish, trial};
@@ -24,6 +25,7 @@ pub fn trials() -> Vec<Trial> {
         trial(a_command_without_syncs_needs_two_lines, &[]),
         trial(the_client_of_a_daemon_is_told_to_look_at_the_daemon, &[]),
         trial(a_build_by_a_daemon_that_is_not_set_up_names_the_set_up, &[]),
+        trial(a_build_by_podman_says_that_its_set_up_holds_steps, &[]),
         trial(a_script_that_builds_by_a_daemon_that_is_not_set_up_names_the_set_up, &[]),
         trial(a_record_that_was_kept_gives_the_same_report, &[]),
         trial(a_record_that_was_cut_is_read_and_another_file_is_refused, &[]),
@@ -205,6 +207,11 @@ fn the_client_of_a_daemon_is_told_to_look_at_the_daemon(place: &Place) {
         let ended = finish(&mut watched(place, &here, &[], words));
         assert!(ended.status.success() && ended.stderr.contains(not_seen), "{ended:?}");
     }
+    // `docker` behind env has its steps watched, too.
+    let words = ["env", "DOCKER_BUILDKIT=1", "./docker", "build", "."];
+    finish(&mut watched(place, &here, &["-o", "record"], &words));
+    let record = place.read("record");
+    assert!(record.lines().next().unwrap().contains("\"watches_steps\":true"), "{record}");
     // An argument of another program.
     let ended = finish(&mut watched(place, &here, &[], &["sh", "-c", ":", "docker"]));
     assert!(!ended.stderr.contains(not_seen), "{ended:?}");
@@ -239,9 +246,34 @@ fn a_build_by_a_daemon_that_is_not_set_up_names_the_set_up(place: &Place) {
     let elsewhere = verdict(&build, Some("tcp://far"));
     assert!(elsewhere.ends_with(not_seen), "{elsewhere}");
     fs::create_dir_all(place.path("state/setup/docker")).unwrap();
+    // `--undo --force` keeps a file that was edited.
+    place.write("state/setup/docker/saved-1-daemon.json", "");
+    let undone = verdict(&build, None);
+    assert!(undone.ends_with(&format!("{not_seen}{set_up}")), "{undone}");
+    place.write("state/setup/docker/journal.json", "");
     let after = verdict(&build, None);
     let check = "; if a step ran, `synconce setup docker --check` says why it was not seen";
     assert!(after.ends_with(&format!("{not_seen}{check}")), "{after}");
+}
+
+/// doctor holds nothing, so it times syncs that a set-up holds.
+fn a_build_by_podman_says_that_its_set_up_holds_steps(place: &Place) {
+    place.write("podman", "#!/bin/sh\nsync podman\n");
+    fs::set_permissions(place.path("podman"), PermissionsExt::from_mode(0o755)).unwrap();
+    let here = place.path("");
+    let verdict = |words: &[&str]| {
+        let ended = finish(&mut watched(place, &here, &[], words));
+        assert!(ended.status.success(), "{ended:?}");
+        ended.stderr.lines().next().unwrap().to_owned()
+    };
+    let said = "; held steps do not wait: podman is set up";
+    let build = ["./podman", "build", "."];
+    assert!(!verdict(&build).contains(said));
+    fs::create_dir_all(place.path("state/setup/podman")).unwrap();
+    place.write("state/setup/podman/journal.json", "");
+    let held = verdict(&build);
+    assert!(held.contains("1 sync was waited for") && held.ends_with(said), "{held}");
+    assert!(!verdict(&["./podman", "run", "debian"]).contains(said));
 }
 
 /// A script is no client by its name, so the option says that it builds.

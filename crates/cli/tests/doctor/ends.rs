@@ -1,14 +1,14 @@
 //! `synconce doctor -- COMMAND`: exit codes, signals, and killed processes.
 
 use crate::command::watched;
-use crate::support::rig;
+use crate::support::{WIDE, rig};
 use libtest_mimic::Trial;
 use rustix::process::{Pid, Signal, kill_process};
 use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 use synconce_testkit::harness::{
     Place, StartedCommand, Terminal, children, eventually, exists, finish, perl, trial,
-    under_a_listener, without_foreign_syncs,
+    under_a_listener, without_call, without_foreign_syncs,
 };
 use synconce_testkit::rig::FsKind;
 
@@ -23,6 +23,7 @@ pub fn trials() -> Vec<Trial> {
         trial(a_killed_supervisor_leaves_the_command_its_syncs, &[]),
         trial(inside_of_a_run_and_below_a_listener_nothing_is_started, &[]),
         trial(nothing_is_written_beside_the_record, &[]),
+        trial(a_filter_because_of_which_nothing_is_timed_is_named_with_its_remedy, &[]),
     ]
 }
 
@@ -51,6 +52,40 @@ fn exit_codes_and_signals_are_those_of_the_command(place: &Place) {
     let wanted = "synconce: cannot write to /none/x: No such file or directory\n";
     assert_eq!(unwritable.stderr, wanted);
     assert!(!place.path("ran").exists());
+    finish(&mut watched(place, &here, &["-o", "record"], &["true"]));
+    for words in [
+        &["--read", "record"][..],
+        &["--context", "."],
+        &["--full"],
+        &["."],
+        &["--podman"],
+        &["--containerd"],
+        &[],
+    ] {
+        let refused =
+            finish(place.synconce(&["doctor", "-o", "new"]).args(words).current_dir(&here));
+        assert_eq!(refused.status.code(), Some(125), "{words:?}: {refused:?}");
+        assert!(!place.path("new").exists(), "{words:?}");
+    }
+}
+
+/// As Docker's default profile does, without CAP_SYS_PTRACE.
+fn a_filter_because_of_which_nothing_is_timed_is_named_with_its_remedy(place: &Place) {
+    let here = place.path("");
+    place.write("file", "");
+    let doctor = watched(place, &here, &[], &["sync", "file"]);
+    let filter = without_call(libc::SYS_pidfd_getfd, libc::EPERM);
+    let mut filtered = place.command(&filter[0]);
+    filtered.args(&filter[1..]).arg(doctor.get_program()).args(doctor.get_args());
+    let ended = finish(filtered.current_dir(&here).env("COLUMNS", WIDE));
+    assert!(ended.status.success(), "{ended:?}");
+    let said = ": calls whose caller could not be examined; a seccomp filter refuses pidfd_getfd(2): \
+                docker run --cap-add SYS_PTRACE";
+    let verdict = ended.stderr.lines().next().unwrap();
+    assert!(
+        verdict.starts_with("sync: no sync was timed in ") && verdict.ends_with(said),
+        "{ended:?}"
+    );
 }
 
 fn a_costly_command_ends_with_one_unless_it_fails(place: &Place) {

@@ -87,6 +87,14 @@ fn a_place_that_cannot_be_used_is_an_error_and_says_why(place: &Place) {
                   synconce: hint: synconce doctor .\n";
     assert_eq!(wrong("file"), wanted);
 
+    let script = "mkdir gone; cd gone; rmdir ../gone; exec \"$0\" doctor \"$@\"";
+    for words in [&[][..], &["."], &["none"]] {
+        let ended = place.bare(&[&["sh", "-c", script, binary()], words].concat());
+        let wanted = "synconce: hint: synconce doctor DIRECTORY, with its absolute path: the current \
+                      directory was removed\n";
+        assert!(ended.status.code() == Some(125) && ended.stderr.ends_with(wanted), "{ended:?}");
+    }
+
     let wanted = "synconce: cannot time a command: there is none after --\n\
                   synconce: hint: synconce doctor -- COMMAND; of a directory: synconce doctor PATH\n";
     assert_eq!(wrong("--"), wanted);

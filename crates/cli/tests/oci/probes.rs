@@ -13,10 +13,11 @@ use rustix::mount::{UnmountFlags, mount_bind, unmount};
 use rustix::process::Signal;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::time::Duration;
-use synconce_testkit::harness::{Need, Place, engine, eventually, finish, trial};
+use synconce_testkit::harness::{Need, Place, binary, engine, eventually, finish, trial};
 use synconce_testkit::process::{Finished, Group};
 
 const BUILDKIT_ON_CONTAINERD: [Need; 9] = [
@@ -39,6 +40,7 @@ pub fn trials() -> Vec<Trial> {
         trial(of_buildkitd_on_containerd_are_held_and_leave_nothing, &BUILDKIT_ON_CONTAINERD),
         trial(an_interrupt_does_not_end_their_removal, &plain::BUILDKIT),
         trial(without_a_client_are_none, &plain::BUILDKIT),
+        trial(are_none_in_a_dockerd_of_another_host_which_is_named, &[]),
     ]
 }
 
@@ -228,7 +230,35 @@ fn without_a_client_are_none(place: &Place) {
     eventually("buildkitd runs", || check(place, "buildkit").stderr.contains(said));
     let checked = check(place, "buildkit");
     assert_eq!(checked.status.code(), Some(0), "{checked:?}");
-    assert!(checked.stderr.contains(" is held, an ordinary container is not\n"), "{checked:?}");
+    assert!(
+        checked.stderr.contains("by the files of the set-up, a build step is held, "),
+        "{checked:?}"
+    );
     end(&daemon);
     drop(daemon);
+}
+
+/// As in a job of CI that has Docker's client, and the socket of the host.
+fn are_none_in_a_dockerd_of_another_host_which_is_named(place: &Place) {
+    system(place);
+    let _listener = UnixListener::bind("/run/docker.sock").unwrap();
+    let container = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"];
+    let run = |words: &[&str]| {
+        let words = [&container[1..], &[binary(), "setup", "docker"], words].concat();
+        finish(place.command(container[0]).args(words))
+    };
+    let said = "synconce: the dockerd at /var/run/docker.sock runs in another container or on another \
+                host; there: synconce setup docker\n";
+    let ended = run(&[]);
+    assert!(ended.status.success() && ended.stderr.starts_with(said), "{ended:?}");
+    let checked = run(&["--check"]);
+    assert_eq!(checked.status.code(), Some(1), "{checked:?}");
+    assert_eq!(checked.stderr.matches(said).count(), 1, "{checked:?}");
+    assert!(!checked.stderr.contains("not running"), "{checked:?}");
+    // Here the process that listens is seen, as that of a socket of systemd.
+    let here = check(place, "docker");
+    assert!(!here.stderr.contains("another host"), "{here:?}");
+    assert!(run(&["--undo"]).status.success());
+    let checked = run(&["--check"]);
+    assert_eq!(checked.stderr.matches(said).count(), 1, "{checked:?}");
 }

@@ -80,7 +80,7 @@ const FAULTS: [FaultRow; 9] = [
             "\"debug\": true,\n  \"seccomp-profile\": \"unconfined\"",
         ),
         0,
-        "a build step is held, an ordinary container is not",
+        "by the files of the set-up, a build step is held, an ordinary container is not",
     ),
 ];
 
@@ -91,7 +91,7 @@ fn a_check_is_red_after_each_planted_fault_and_green_again_without_it() {
     let green = |name: &str| {
         let ended = place.setup(&CHECK);
         assert_eq!(ended.code, Some(0), "{name}: {ended:?}");
-        assert!(ended.stderr.contains("a build step is held"), "{name}: {ended:?}");
+        assert!(ended.stderr.contains(", a build step is held"), "{name}: {ended:?}");
     };
     green("as set up");
     for (name, path, fault, code, part) in &FAULTS {
@@ -123,6 +123,30 @@ fn the_hint_about_a_missing_runtime_makes_the_link() {
         assert_eq!(checked.code, Some(0), "{checked:?}");
         fs::remove_file(place.root.join(synconce)).unwrap();
     }
+}
+
+/// The name decides whether synconce acts as a runtime.
+#[test]
+fn a_runtime_that_is_not_synconce_oci_is_refused() {
+    let place = TestRoot::new("other-runtime");
+    place.write("etc/containerd/config.toml", "version = 2\n");
+    place.program("usr/sbin/runc");
+    place.program("usr/local/bin/synconce");
+    let before = place.snapshot();
+    let root = place.root.display();
+    for words in [&["docker"][..], &["docker", "--builds-only"], &["containerd"]] {
+        for path in ["/usr/sbin/runc", "/usr/local/bin/synconce"] {
+            let refused = place.setup(&[words, &["--runtime", path]].concat());
+            let said = format!(
+                "synconce: {root}{path}: is not named synconce-oci\n\
+                 synconce: hint: synconce setup {} --root {root}\n",
+                words.join(" ")
+            );
+            assert_eq!(refused.code, Some(125), "{refused:?}");
+            assert!(refused.stderr.ends_with(&said), "{said}: {refused:?}");
+        }
+    }
+    assert_eq!(before, place.snapshot());
 }
 
 #[test]

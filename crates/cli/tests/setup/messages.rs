@@ -40,11 +40,13 @@ fn a_check_says_whether_the_roots_of_build_steps_are_volatile() {
         "synconce: the roots of build steps are not volatile: step-root = \"as-mounted\" is in ";
     says("step-root = \"as-mounted\"\n", 0, kept);
     says("step-rot = \"volatile\"\n", 1, "synconce: no container starts: cannot understand ");
-    says("", 0, "synconce: a build step is held, an ordinary container is not\n");
+    // No container has shown it.
+    let held = "synconce: by the files of the set-up, a build step is held";
+    says("", 0, &format!("{held}, an ordinary container is not\n"));
     let rule = "synconce: a build step is not held: rule 1 of /etc/synconce/oci.toml; edit ";
     says("[[rule]]\nhold = false\n", 1, rule);
-    let both = "a build step is held, and so is an ordinary container: rule 1 of ";
-    says("[[rule]]\nhold = true\n", 0, both);
+    let both = format!("{held}, and so is an ordinary container: rule 1 of ");
+    says("[[rule]]\nhold = true\n", 0, &both);
     let json = place.setup(&["docker", "--check", "--json"]);
     assert!(json.stdout.contains("\"faults\": []"), "{json:?}");
 }

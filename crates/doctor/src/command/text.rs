@@ -11,7 +11,7 @@ use crate::units::{at_least, bytes, seconds};
 use std::cmp::Reverse;
 use std::fmt::Write;
 use std::path::Path;
-use synconce_durable::text::printable;
+use synconce_durable::text::{printable, quote};
 
 /// A saving below this, in seconds, is none: starting a command takes as long.
 pub(crate) const WORTH: f64 = 0.1;
@@ -49,9 +49,8 @@ pub(super) fn verdict(
         return format!("{name}{}{cut}", of_steps(build, record.seconds()));
     }
     let is_unseen = build.is_none() && record.unseen_steps.is_none();
-    let daemon = daemon_of(record).filter(|_| is_unseen);
-    let daemon = daemon
-        .map(|flag| format!("; the work of its daemon is not seen: `synconce doctor {flag}`"));
+    let daemon = doctor_of(record).filter(|_| is_unseen);
+    let daemon = daemon.map(|line| format!("; the work of its daemon is not seen: `{line}`"));
     if waits.calls == 0 {
         if let Some(daemon) = daemon {
             return format!("{name}no sync was waited for in {took}{daemon}{cut}");
@@ -120,6 +119,22 @@ fn misses_steps(record: &CommandRecord) -> bool {
     record.watches_steps && record.steps.is_empty() && !has_client
 }
 
+/// Returns the command line that measures the work of the daemon of [`daemon_of`]: the steps of a build
+/// by a script, or else the daemon's disk.
+fn doctor_of(record: &CommandRecord) -> Option<String> {
+    let flag = daemon_of(record)?;
+    let builds = record.clients.iter().any(|client| client.builds);
+    // A report that has watched for steps in vain would see none again.
+    if !builds || record.watches_steps || flag == CONTAINERD {
+        return Some(format!("synconce doctor {flag}"));
+    }
+    let words: Vec<_> = record.command.iter().map(|word| quote(Path::new(word))).collect();
+    Some(format!("synconce doctor {flag} -- {}", words.join(" ")))
+}
+
+/// The flag of doctor that takes no command.
+const CONTAINERD: &str = "--containerd";
+
 /// Returns the flag of doctor for the daemon that the command asks to do the work, itself or by a client
 /// that was found among its processes.
 fn daemon_of(record: &CommandRecord) -> Option<&'static str> {
@@ -132,11 +147,19 @@ fn daemon_of(record: &CommandRecord) -> Option<&'static str> {
 
 /// Whether `command` is a client of a builder, by its first words: then steps of builds may be its work.
 pub fn asks_builder(command: &[String]) -> bool {
-    let is_daemonless = |word: &String| {
+    asked_daemon(command).is_some() || is_daemonless(command)
+}
+
+/// Whether `command` is a build by Podman or Buildah, by its first words.
+pub fn builds_without_daemon(command: &[String]) -> bool {
+    is_daemonless(command) && command.iter().any(|word| word == "build" || word == "bud")
+}
+
+fn is_daemonless(command: &[String]) -> bool {
+    command.iter().take(2).any(|word| {
         let name = Path::new(word).file_name().and_then(|name| name.to_str());
         matches!(name, Some("podman" | "buildah"))
-    };
-    asked_daemon(command).is_some() || command.iter().take(2).any(is_daemonless)
+    })
 }
 
 /// Returns the flag of doctor for the daemon that `command` asks to do the work, if a word of the
@@ -149,7 +172,7 @@ pub(super) fn asked_daemon(command: &[String]) -> Option<&'static str> {
         "buildctl" => Some("--buildkit"),
         // A client of containerd that has images built by BuildKit.
         "nerdctl" if builds => Some("--buildkit"),
-        "ctr" | "nerdctl" => Some("--containerd"),
+        "ctr" | "nerdctl" => Some(CONTAINERD),
         _ => None,
     })
 }

@@ -85,6 +85,9 @@ impl NotCovered {
     }
 }
 
+/// Calls of which the caller's file is out of reach.
+pub(super) const UNEXAMINED: &str = "calls whose caller could not be examined";
+
 /// Returns what has no time because of a call.
 fn what(call: &str) -> &'static str {
     match call {
@@ -99,6 +102,6 @@ fn what(call: &str) -> &'static str {
         "ioctl" => "syncs by ioctl, such as a freeze",
         "quotactl" | "quotactl_fd" => "syncs of quotas",
         "seccomp" | "prctl" => "a filter of the program's own, which may work otherwise here",
-        _ => "calls whose caller could not be examined",
+        _ => UNEXAMINED,
     }
 }

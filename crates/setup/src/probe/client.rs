@@ -14,6 +14,9 @@ use synconce_sys::child::{interrupted, output_within};
 /// The directories in which clients are installed.
 const DIRECTORIES: [&str; 2] = ["/usr/local/bin", "/usr/bin"];
 
+/// The words by which the messages of runtimes begin.
+const RUNTIMES: [&str; 3] = ["crun", "runc", "synconce-oci"];
+
 /// Finds the client `name` beside the program of `process`, or where it is installed.
 ///
 /// # Errors
@@ -81,7 +84,16 @@ pub(crate) fn is_held(ended: &Output, what: &str) -> Result<bool, String> {
 
 fn failed(ended: &Output, what: &str) -> String {
     let said = String::from_utf8_lossy(&ended.stderr);
-    format!("{what} fails: {}", said.lines().last().unwrap_or_default())
+    let last = said.lines().last().unwrap_or_default();
+    // Podman and Buildah print the runtime's reason before an error that does not have it.
+    let is_reason = |line: &&str| {
+        RUNTIMES
+            .iter()
+            .any(|name| line.strip_prefix(name).is_some_and(|it| it.starts_with([':', ' '])))
+    };
+    let reason = said.lines().rev().find(is_reason).filter(|reason| *reason != last);
+    let reason = reason.map(|reason| format!("{reason}; "));
+    format!("{what} fails: {}{last}", reason.unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -123,5 +135,13 @@ pub(crate) mod tests {
         assert_eq!(ended("echo 'not complete: exit code: 9' >&2; exit 1"), Ok(false));
         let other = ended("echo one >&2; echo two >&2; exit 1");
         assert_eq!(other, Err("x build fails: two".to_owned()));
+        // What Podman and Buildah print of their runtime.
+        let runtime = ended(
+            "echo step; echo 'crun: no cgroups' >&2; echo 'Error: exit status 1' >&2; exit 1",
+        );
+        let said = "x build fails: crun: no cgroups; Error: exit status 1";
+        assert_eq!(runtime, Err(said.to_owned()));
+        let own = ended("echo 'crun: no cgroups' >&2; exit 1");
+        assert_eq!(own, Err("x build fails: crun: no cgroups".to_owned()));
     }
 }

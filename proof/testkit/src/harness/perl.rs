@@ -91,11 +91,16 @@ pub fn under_a_listener() -> [String; 3] {
 
 /// Returns a program that installs a filter which answers seccomp(2) with `errno`.
 pub fn without_seccomp(errno: i32) -> [String; 3] {
+    without_call(libc::SYS_seccomp, errno)
+}
+
+/// Returns a program that installs a filter which answers the system call `number` with `errno`.
+pub fn without_call(number: libc::c_long, errno: i32) -> [String; 3] {
     filtered(
         0,
         &[
             (LOAD, 0, 0, 0),
-            (EQUAL, 0, 1, libc::SYS_seccomp as u32),
+            (EQUAL, 0, 1, number as u32),
             (RETURN, 0, 0, libc::SECCOMP_RET_ERRNO | errno.cast_unsigned()),
             (RETURN, 0, 0, libc::SECCOMP_RET_ALLOW),
         ],

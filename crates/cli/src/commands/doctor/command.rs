@@ -8,16 +8,18 @@ use crate::commands::output;
 use crate::commands::run::{self, Screen};
 use crate::text::{printable_json, shell};
 use rustix::fs::MemfdFlags;
-use rustix::process::geteuid;
+use rustix::io::Errno;
+use rustix::process::{PidfdFlags, PidfdGetfdFlags, geteuid, getpid, pidfd_getfd, pidfd_open};
 use std::env;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Seek, SeekFrom, Write};
+use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use synconce_doctor::{
-    CommandReport, Error, RecordFormat, RecordSums, asks_builder, compare, examine_record,
-    export_record,
+    CommandReport, Error, RecordFormat, RecordSums, asks_builder, builds_without_daemon, compare,
+    examine_record, export_record,
 };
 use synconce_run::{Ending, Recording, RunOptions};
 use synconce_setup::Engine;
@@ -91,10 +93,13 @@ fn options(arguments: &Doctor, record: &File) -> Result<RunOptions, CommandError
     };
     let command = arguments.command.clone();
     let words: Vec<_> = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let is_said = arguments.docker || arguments.buildkit;
+    // The client of a builder may be behind other programs, such as env.
+    let builds = asks_builder(&words) || run::builder_here(&command).is_some();
     Ok(RunOptions {
         command,
         record: Some(Arc::new(recording)),
-        watch_steps: arguments.docker || arguments.buildkit || asks_builder(&words),
+        watch_steps: is_said || builds,
         ..RunOptions::default()
     })
 }
@@ -189,7 +194,24 @@ fn report_here(record: &File, arguments: &Doctor) -> Result<CommandReport, Error
     if let Some(why) = unseen_steps(arguments) {
         report.explain_unseen_steps(&why);
     }
+    // Of Docker the verdict says it of each build whose steps are seen.
+    if builds_without_daemon(&report.command) && run::is_set_up(Engine::Podman) {
+        report.explain_waits("held steps do not wait: podman is set up");
+    }
+    if is_getfd_refused() {
+        let remedy = "docker run --cap-add SYS_PTRACE";
+        let why = "a seccomp filter refuses pidfd_getfd(2)";
+        report.explain_unexamined(&format!("{why}: {remedy}"));
+    }
     Ok(report)
+}
+
+/// Whether a filter refuses pidfd_getfd(2), by which the file of a caller is synced: without a filter, each
+/// process may get its own.
+fn is_getfd_refused() -> bool {
+    let own = pidfd_open(getpid(), PidfdFlags::empty());
+    let got = own.and_then(|own| pidfd_getfd(&own, own.as_raw_fd(), PidfdGetfdFlags::empty()));
+    matches!(got, Err(Errno::PERM))
 }
 
 /// Returns why steps of the builder that the command asks are not seen, or may not be.

@@ -61,6 +61,7 @@ pub(super) fn check(
                     format!("{path} is read-only: make its file system writable first")
                 }),
             );
+            report.faults.extend(running::elsewhere(engine, host));
             report.faults.extend(running::still_has(engine, host)?);
             report.notes.extend(running::out_of_reach(engine, host));
             return Ok(report);
@@ -171,9 +172,10 @@ fn containers(
     match probed {
         Ok(Some(probed)) => shown(report, engine, host, other, probed),
         failed => {
+            let held = format!("by the files of the set-up, {what} is held");
             report.notes.push(match other {
-                None => format!("{what} is held, an ordinary container is not"),
-                Some(why) => format!("{what} is held, and so is an ordinary container: {why}"),
+                None => format!("{held}, an ordinary container is not"),
+                Some(why) => format!("{held}, and so is an ordinary container: {why}"),
             });
             if let Err((why, by_hand)) = failed {
                 let what = match engine {

@@ -84,11 +84,12 @@ fn the_verdict_about_a_script_names_the_daemon_of_its_clients() {
     let docker = || json!([{"program": "docker", "builds": true}]);
     let unseen = "./build.sh: no sync was waited for in 9.0 s; the work of its daemon is not seen: \
                   `synconce doctor --docker`";
-    assert_eq!(of(false, docker(), &[]), unseen);
+    let whole = unseen.replace("--docker", "--docker -- ./build.sh");
+    assert_eq!(of(false, docker(), &[]), whole);
     // As of `synconce doctor --docker -- docker build`.
     assert_eq!(of(true, docker(), &[]), unseen);
     let nerdctl = json!([{"program": "nerdctl", "builds": true}]);
-    assert!(of(false, nerdctl, &[]).ends_with("`synconce doctor --buildkit`"));
+    assert!(of(false, nerdctl, &[]).ends_with("`synconce doctor --buildkit -- ./build.sh`"));
     let nerdctl = json!([{"program": "nerdctl", "builds": false}]);
     assert!(of(false, nerdctl, &[]).ends_with("`synconce doctor --containerd`"));
     assert!(of(false, json!([]), &[]).ends_with("`synconce run` saves nothing"));
