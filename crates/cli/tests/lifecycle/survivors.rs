@@ -189,7 +189,7 @@ fn the_supervisor_keeps_nothing_open_that_it_inherited() {
         let words = perl(&daemon(AFTER_RELEASE));
         let mut around = place.command("bash");
         around.args(["-c", "exec 7<seven; \"$@\"", "bash", binary(), "run", "--"]).args(&words);
-        assert!(synconce_testkit::harness::finish(&mut around).status.success());
+        assert!(finish(&mut around).status.success());
         let supervisor = place.supervisor();
         let ours = |link: &String| {
             link == "/dev/null"

@@ -4,7 +4,8 @@ use crate::check::{GroupsOfEngines, assert_nothing_below};
 use crate::engines::SOCKET;
 use crate::plain::{self, Dockerd};
 use crate::set_up::{
-    CONTAINERD, PODMAN, end, environment, setup, start_buildkitd, start_containerd, system,
+    CONTAINERD, PODMAN, end, environment, make_private, setup, start_buildkitd, start_containerd,
+    system,
 };
 use libtest_mimic::Trial;
 use rustix::process::Signal;
@@ -13,7 +14,7 @@ use std::os::unix::fs::symlink;
 use std::process::Command;
 use std::time::Instant;
 use synconce_testkit::harness::{Need, Place, engine, eventually, finish, trial};
-use synconce_testkit::process::Group;
+use synconce_testkit::process::{Finished, Group};
 
 const GUIDE: &str = include_str!("../../../../docs/guide.md");
 /// In how many moments of a check it is killed.
@@ -41,10 +42,14 @@ fn commands(word: &str) -> &'static str {
 /// each. Asserts that `left` is empty after the commands, and was not always empty before.
 fn kill_and_clean_up(place: &Place, name: &str, word: &str, left: &dyn Fn() -> String) {
     let spawn = || Group::spawn(&mut place.synconce(&["setup", name, "--check"])).unwrap();
-    let begin = Instant::now();
-    let ended = spawn().wait(synconce_testkit::harness::limit()).unwrap().expect("it ends");
-    assert!(ended.success(), "{ended}");
-    let length = begin.elapsed();
+    let check = || {
+        let begin = Instant::now();
+        let ended = finish(&mut place.synconce(&["setup", name, "--check"]));
+        assert!(ended.status.success(), "{ended:?}");
+        begin.elapsed()
+    };
+    // The first one finds cold caches.
+    let length = check().min(check());
     let mut is_left = false;
     for kill in 1..=KILLS {
         let check = spawn();
@@ -55,21 +60,20 @@ fn kill_and_clean_up(place: &Place, name: &str, word: &str, left: &dyn Fn() -> S
         is_left |= !left().is_empty();
         // A daemon may still finish a request.
         eventually("nothing is left", || {
-            clean_up(place, word);
-            left().is_empty()
+            clean_up(place, word).status.success() && left().is_empty()
         });
     }
     assert!(is_left, "no kill left anything");
     // They are typed again when nothing is left.
-    clean_up(place, word);
+    let again = clean_up(place, word);
+    assert!(again.status.success(), "{again:?}");
 }
 
 /// Types the block of commands that has `word`.
-fn clean_up(place: &Place, word: &str) {
+fn clean_up(place: &Place, word: &str) -> Finished {
     let mut shell = place.command("sh");
     shell.args(["-ec", commands(word)]).env("DOCKER_HOST", SOCKET).env("BUILDKIT_HOST", SOCKET);
-    let typed = finish(&mut shell);
-    assert!(typed.status.success(), "{typed:?}");
+    finish(&mut shell)
 }
 
 /// Whether a client of a check is running, or is about to be executed. A process that has ended has no
@@ -114,6 +118,9 @@ fn of_docker_are_cleaned_up_by_the_commands_of_the_guide(place: &Place) {
 fn of_podman_are_cleaned_up_by_the_commands_of_the_guide(place: &Place) {
     system(place);
     let _groups = GroupsOfEngines::read();
+    // The commands would remove the directories of other tests.
+    make_private("/run", &place.path("run"));
+    make_private("/var/lib", &place.path("lib"));
     setup(place, &["podman"]);
     kill_and_clean_up(place, "podman", "findmnt", &directories);
     assert_nothing_below(&["/var/lib", "/run"]);

@@ -59,14 +59,7 @@ pub fn trials() -> Vec<Trial> {
 /// Makes a system of this test alone, with synconce installed.
 pub fn system(place: &Place) {
     prepare(place);
-    let at = |kind: &str| {
-        let path = format!("{SHORT}/etc-{kind}");
-        fs::create_dir(&path).unwrap();
-        path
-    };
-    let options = format!("lowerdir=/etc,upperdir={},workdir={}", at("upper"), at("work"));
-    let options = CString::new(options).unwrap();
-    mount("test", "/etc", "overlay", MountFlags::empty(), options.as_c_str()).unwrap();
+    make_private("/etc", &Path::new(SHORT).join("etc-changes"));
     // No package puts a file there. What the machine has there can be gigabytes, which `files` would
     // read again and again.
     mount("test", "/usr/local", "tmpfs", MountFlags::empty(), None).unwrap();
@@ -79,6 +72,18 @@ pub fn system(place: &Place) {
     let ours = format!("{SHORT}/synconce");
     fs::copy(binary(), &ours).unwrap();
     symlink(ours, OURS).unwrap();
+}
+
+/// Lets only this test see what is changed in `directory`: the changes go to `place`, which is made.
+pub fn make_private(directory: &str, place: &Path) {
+    let at = |kind: &str| {
+        let path = place.join(kind);
+        fs::create_dir_all(&path).unwrap();
+        path.display().to_string()
+    };
+    let options = format!("lowerdir={directory},upperdir={},workdir={}", at("upper"), at("work"));
+    let options = CString::new(options).unwrap();
+    mount("test", directory, "overlay", MountFlags::empty(), options.as_c_str()).unwrap();
 }
 
 /// Runs `synconce setup WORDS`, with the state of this test.

@@ -136,7 +136,9 @@ impl DockerProbe<'_> {
 
     fn import(&self) -> Result<(), String> {
         let name = &self.name;
-        let path = format!("/images/create?fromSrc=-&repo={REPOSITORY}&tag={name}");
+        // Steps, containers and images without a name have the label of their image, too.
+        let label = format!("changes=LABEL%20{REPOSITORY}%3D{name}");
+        let path = format!("/images/create?fromSrc=-&repo={REPOSITORY}&tag={name}&{label}");
         let image = archive(PROGRAM, &program()).map_err(in_memory)?;
         let answer = self.make(&self.image(), &path, (ARCHIVE, &image))?;
         error_of(&answer).map_or(Ok(()), |error| Err(format!("cannot import an image: {error}")))
