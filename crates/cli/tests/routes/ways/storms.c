@@ -22,8 +22,7 @@ static void every(long micros, int flags)
 	NEED(setitimer(ITIMER_REAL, &timer, NULL) == 0);
 }
 
-/* Returns the value of a variable of the environment. An emulated machine takes much longer for one call. */
-static long setting(const char *name, long without)
+long setting(const char *name, long without)
 {
 	const char *value = getenv(name);
 	return value ? atol(value) : without;

@@ -70,6 +70,9 @@ void outcome(const char *what, long value);
 	} while (0)
 void finish(void) __attribute__((noreturn));
 
+/* Returns a number of the environment. An emulated machine takes much longer for one call: there a signal in
+ * each 100 us leaves no call the time to end. */
+long setting(const char *name, long without);
 /* Returns how often "storm-alarms" opens and syncs. */
 long alarm_rounds(void);
 /* Opens `name` with O_SYNC, appends one byte, syncs; returns whether every call succeeded. */
