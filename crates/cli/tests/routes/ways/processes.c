@@ -85,7 +85,7 @@ static void stopped(void)
 			break;
 		seen++;
 		continued_by(child);
-		usleep(300);
+		usleep(setting("ALARM_MICROS", 300));
 	}
 	say("stops %s, status %d", seen > 0 ? "were seen" : "were missed", status);
 }

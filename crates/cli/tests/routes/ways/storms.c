@@ -3,7 +3,6 @@
 #include <pthread.h>
 #include <sys/time.h>
 
-#define ROUNDS 2000
 #define THREADS 64
 #define PER_THREAD 20
 
@@ -23,6 +22,17 @@ static void every(long micros, int flags)
 	NEED(setitimer(ITIMER_REAL, &timer, NULL) == 0);
 }
 
+long setting(const char *name, long without)
+{
+	const char *value = getenv(name);
+	return value ? atol(value) : without;
+}
+
+long alarm_rounds(void)
+{
+	return setting("ALARM_ROUNDS", 2000);
+}
+
 int round_of(const char *name)
 {
 	int fd = syscall(SYS_openat, AT_FDCWD, name, O_WRONLY | O_CREAT | O_APPEND | O_SYNC, 0644);
@@ -32,16 +42,14 @@ int round_of(const char *name)
 
 static void under_alarms(void)
 {
-	int good = 0;
+	int good = 0, rounds = alarm_rounds();
 	struct stat meta;
-	/* An emulated machine takes longer than the default of 100 us for one call. */
-	const char *micros = getenv("ALARM_MICROS");
-	every(micros ? atol(micros) : 100, SA_RESTART);
-	for (int at = 0; at < ROUNDS; at++)
+	every(setting("ALARM_MICROS", 100), SA_RESTART);
+	for (int at = 0; at < rounds; at++)
 		good += round_of("a");
 	every(0, 0);
 	NEED(stat("a", &meta) == 0);
-	say("%d of %d rounds, size %d, signals %s", good, ROUNDS, (int)meta.st_size,
+	say("%d of %d rounds, size %d, signals %s", good, rounds, (int)meta.st_size,
 	    alarms > 0 ? "came" : "did not come");
 }
 
@@ -190,7 +198,7 @@ static void interrupted(void)
 }
 
 const struct way storm_ways[] = {
-	{ "storm-alarms", under_alarms, "openat 2000 0 0,fsync 2000+ 0 0" },
+	{ "storm-alarms", under_alarms, "openat %1$ld 0 0,fsync %1$ld+ 0 0" },
 	{ "storm-threads", by_threads, "openat 1280 0 0,fsync 1280 0 0" },
 	{ "cancelled", cancelled, "fsync * 0 0" },
 #ifdef LIBC_OPENS_AT

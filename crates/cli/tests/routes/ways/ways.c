@@ -154,7 +154,9 @@ static int list_way(const struct way *way)
 {
 	if (strlen(way->name) > 15)
 		return 1;
-	return printf("%s\t%s\n", way->name, way->accounts) < 0;
+	printf("%s\t", way->name);
+	printf(way->accounts, alarm_rounds());
+	return puts("") < 0;
 }
 
 static int rounds(int wanted)

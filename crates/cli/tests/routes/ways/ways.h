@@ -26,7 +26,7 @@
 struct way {
 	const char *name; /* at most 15 bytes: it becomes the process's name */
 	void (*go)(void);
-	const char *accounts;
+	const char *accounts; /* a format with alarm_rounds() as its argument */
 };
 
 extern const struct way fsync_ways[], range_ways[], msync_ways[], open_ways[], open_error_ways[],
@@ -70,6 +70,11 @@ void outcome(const char *what, long value);
 	} while (0)
 void finish(void) __attribute__((noreturn));
 
+/* Returns a number of the environment. An emulated machine takes much longer for one call: there a signal in
+ * each 100 us leaves no call the time to end. */
+long setting(const char *name, long without);
+/* Returns how often "storm-alarms" opens and syncs. */
+long alarm_rounds(void);
 /* Opens `name` with O_SYNC, appends one byte, syncs; returns whether every call succeeded. */
 int round_of(const char *name);
 /* Syncs the file `name` by io_uring and prints the result, or the step that failed. */
