@@ -278,6 +278,7 @@ impl Over {
             if let Some(active) = &mut self.active {
                 active.enter(Phase::Serving);
             }
+            environment::forget();
         }
         if let Some(after_end) = self.after_end.take() {
             summary.accounts.add(&after_end.lock().unwrap_or_else(PoisonError::into_inner));
@@ -359,7 +360,6 @@ impl Over {
             && let Some(active) = &mut self.active
         {
             active.enter(Phase::Serving);
-            environment::forget();
         }
         while self.stays() {
             let Some(listener) = &self.listener else { break };

@@ -150,7 +150,7 @@ fn next_step(error: &RunError, finished: &Finished) -> Option<&'static str> {
              cleared"
         }
         (
-            RunError::Commit | RunError::SupervisorDied { .. } | RunError::ProcessorTime,
+            RunError::Commit | RunError::SupervisorDied { .. },
             RunOutcome::Interrupted { marker },
         ) => match marker {
             Some(_) => {
@@ -158,7 +158,6 @@ fn next_step(error: &RunError, finished: &Finished) -> Option<&'static str> {
             }
             None => "nothing marks the run; throw its result away and run it again",
         },
-        (RunError::ProcessorTime, _) => "raise the limit of processor time (ulimit -t)",
         (RunError::SupervisorDied { .. }, RunOutcome::NothingHeld) => {
             "no sync had been held, so nothing is lost; run the command again"
         }

@@ -1,8 +1,6 @@
 //! Resource limits of a run: the command keeps them, the supervisor raises its own.
 
-use synconce_testkit::harness::{
-    Place, StartedCommand, binary, eventually, finish, isolated, perl,
-};
+use synconce_testkit::harness::{Place, StartedCommand, binary, eventually, isolated};
 
 /// A process of root that may not raise a hard limit.
 const WITHOUT_CAPABILITY: &str = "setpriv --bounding-set -sys_resource";
@@ -40,23 +38,5 @@ fn the_supervisor_raises_its_limits_and_the_command_keeps_its_own() {
             assert_raised(place, "", options, ["unlimited", "64"]);
             assert_raised(place, WITHOUT_CAPABILITY, options, ["90", "64"]);
         }
-    });
-}
-
-#[test]
-fn a_supervisor_that_uses_up_its_processor_time_is_reported_with_the_limit() {
-    isolated(|place| {
-        // Each of the processes has a second; the supervisor answers the calls of all.
-        let script = "for (1..8) { fork or do { sync_file('data') while hold() eq 'held'; exit } } \
-                      1 while wait != -1;";
-        let started = format!("ulimit -t 1; exec {WITHOUT_CAPABILITY} \"$0\" run -- \"$@\"");
-        let mut run = place.command("sh");
-        let finished = finish(run.args(["-c", &started, binary()]).args(perl(script)));
-        assert_eq!(finished.status.code(), Some(125), "{finished:?}");
-        let limit = "synconce: the limit of processor time (ulimit -t) ended the supervisor after \
-                     the command had started\n\
-                     synconce: hint: the run is marked as interrupted; `synconce status` shows what \
-                     to do about it\n";
-        assert_eq!(finished.stderr, limit);
     });
 }

@@ -73,7 +73,8 @@ impl Disks {
         }
         let file = fs::read_to_string(sysfs.join("loop/backing_file")).ok();
         let mount = file.and_then(|file| mount_of(Path::new(file.trim_end_matches('\n')), mounts));
-        if let Some(mount) = mount {
+        // The source of a file server in user space may be a path on another one.
+        if let Some(mount) = mount.filter(|mount| !mount.type_name.starts_with("fuse")) {
             self.add_file_system(mount.device, &mount.source, mounts);
         }
     }

@@ -1,8 +1,6 @@
 //! The resource limits of the supervisor, which are those of the job that started the run.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use std::time::Duration;
-use synconce_sys::process;
 
 /// Raises this process's limits of processor time and of open files as far as the kernel permits.
 /// Processes that were forked before keep their limits (setrlimit(2)).
@@ -24,12 +22,4 @@ fn raise_soft(resource: Resource) {
     let maximum = getrlimit(resource).maximum;
     // A failure leaves the soft limit as it is.
     let _ = setrlimit(resource, Rlimit { current: maximum, maximum });
-}
-
-/// Whether a reaped child may have ended at this process's hard limit of processor time. The limit
-/// counts timer ticks and getrusage(2) nanoseconds, so that half of the limit suffices here.
-pub(crate) fn is_processor_time_used_up() -> bool {
-    let limit = getrlimit(Resource::Cpu).maximum.map(Duration::from_secs);
-    let used = process::times_of_children().map(|[user, system]| user + system);
-    matches!((limit, used), (Some(limit), Ok(used)) if used >= limit / 2)
 }

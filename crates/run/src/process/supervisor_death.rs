@@ -2,8 +2,7 @@
 //! until the command has ended, so that nothing hangs and nothing is held.
 
 use crate::call::serve::serve;
-use crate::process::limits;
-use crate::process::process_tree;
+use crate::process::{environment, limits, process_tree};
 use crate::report::run_error::RunError;
 use rustix::io::Errno;
 use rustix::process::Signal;
@@ -29,15 +28,8 @@ pub(crate) fn error(supervisor: u32, had_started: bool) -> RunError {
         Some(ChildChange::Killed(signal)) if !had_started && signal == Signal::SYS.as_raw() => {
             RunError::Filter(Errno::PERM.raw_os_error())
         }
-        Some(ChildChange::Killed(_)) if had_started && used_up_limit() => RunError::ProcessorTime,
         _ => RunError::SupervisorDied { started: had_started },
     }
-}
-
-/// Whether the reaped supervisor has used up a limit of processor time that could not be raised.
-fn used_up_limit() -> bool {
-    limits::raise();
-    limits::is_processor_time_used_up()
 }
 
 /// Reaps `supervisor`. Its socket is closed a moment before it can be reaped.
@@ -147,6 +139,7 @@ fn leave_server(listener: &Listener) {
         Ok(Side::Child) => {
             process::leave_session();
             limits::raise();
+            environment::forget();
             serve(listener, &Weak::new());
             process::exit_now(0);
         }

@@ -88,8 +88,6 @@ pub enum RunError {
         /// Whether the command had started.
         started: bool,
     },
-    /// The supervisor was killed at its limit of processor time, after the command had started.
-    ProcessorTime,
 }
 
 /// Why a run cannot follow `--only` and `--except`.
@@ -254,10 +252,6 @@ impl fmt::Display for RunError {
             Self::SupervisorDied { started: true } => {
                 f.write_str("the supervisor was killed after the command had started")
             }
-            Self::ProcessorTime => f.write_str(
-                "the limit of processor time (ulimit -t) ended the supervisor after the command \
-                 had started",
-            ),
         }
     }
 }

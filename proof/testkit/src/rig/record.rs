@@ -115,9 +115,14 @@ impl RigRecord {
     /// owner, the daemon.
     pub(super) fn is_stale(&self) -> bool {
         let name = if self.owner.is_some() { OWNER_LOCK } else { DAEMON_LOCK };
-        // A rig without this file may be another version's, and alive.
-        let file = File::open(self.dir.join(name));
-        file.is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockShared).is_ok())
+        match File::open(self.dir.join(name)) {
+            Ok(file) => flock(&file, FlockOperation::NonBlockingLockShared).is_ok(),
+            // A kill in a teardown has left the record alone, or another version made the rig.
+            Err(_) => {
+                let keeper = self.owner.clone().or_else(|| self.daemon());
+                keeper.is_none_or(|process| !process.is_alive())
+            }
+        }
     }
 
     /// Takes the lock of the owner, which this process is.

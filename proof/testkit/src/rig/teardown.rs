@@ -126,7 +126,7 @@ fn named(record: &RigRecord, error: &Error) -> Error {
 /// is named on stderr and retried next time: it is no error of the rig that is being set up.
 pub(super) fn reap() -> Result<Vec<std::path::PathBuf>> {
     for dir in RigRecord::stillborn()? {
-        let _ = fs::remove_dir(dir);
+        let _ = fs::remove_dir_all(dir);
     }
     let mut reaped = Vec::new();
     for record in RigRecord::all()?.into_iter().filter(RigRecord::is_stale) {

@@ -231,7 +231,8 @@ pub(super) fn missing_command(finished: &Finished, own: &[OsString], command: &[
     let words: Vec<_> = command.iter().map(text).collect();
     let [first, rest @ ..] = &words[..] else { return };
     let rest = rest.strip_prefix(&["--".to_owned()]).unwrap_or(rest);
-    if own.last().is_some_and(|word| word == "--json") && !rest.is_empty() {
+    let is_report = first.ends_with(".json") && !Path::new(first).exists();
+    if is_report && own.last().is_some_and(|word| word == "--json") && !rest.is_empty() {
         let option = shell(&[format!("--json={first}")]);
         return say(&format!("hint: synconce run {option} -- {}", shell(rest)));
     }

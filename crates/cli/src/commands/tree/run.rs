@@ -92,7 +92,6 @@ pub fn run(store: &Store, arguments: RunIn, output: Output) -> Result<ExitCode, 
                     | RunError::Commit
                     | RunError::Clear(_)
                     | RunError::SupervisorDied { started: true }
-                    | RunError::ProcessorTime
             ) {
                 say("the command's changes in the tree are thrown away");
             }
