@@ -149,10 +149,8 @@ fn status_names_the_processes_of_an_interrupted_run_before_any_hint() {
         let (id, text) = (json[0]["id"].as_str().unwrap(), fs::read(&marker).unwrap());
         let cleared = place.status(&["--clear", id]);
         assert!(cleared.status.success() && !marker.exists(), "{cleared:?}");
-        assert!(
-            cleared.stderr.starts_with(&format!("synconce: processes of {id} ")),
-            "{cleared:?}"
-        );
+        let named = format!("synconce: cleared {id}\nsynconce: processes of {id} ");
+        assert!(cleared.stderr.starts_with(&named), "{cleared:?}");
         assert!(pids.iter().all(|pid| cleared.stderr.contains(&of(*pid))), "{cleared:?}");
         assert_eq!(cleared.stderr.lines().count(), 1, "{cleared:?}");
         fs::write(&marker, text).unwrap();
