@@ -152,7 +152,7 @@ fn status_names_the_processes_of_an_interrupted_run_before_any_hint() {
         let named = format!("synconce: cleared {id}\nsynconce: processes of {id} ");
         assert!(cleared.stderr.starts_with(&named), "{cleared:?}");
         assert!(pids.iter().all(|pid| cleared.stderr.contains(&of(*pid))), "{cleared:?}");
-        assert_eq!(cleared.stderr.lines().count(), 1, "{cleared:?}");
+        assert_eq!(cleared.stderr.lines().count(), 2, "{cleared:?}");
         fs::write(&marker, text).unwrap();
         end(place, &run);
         eventually("all have ended", || !place.status(&[]).stdout.contains("still running"));
