@@ -4,12 +4,18 @@
 //! is `false` at compile time. `prove` has the list of names.
 
 #[cfg(feature = "mutants")]
+use std::ffi::OsString;
+#[cfg(feature = "mutants")]
+use std::sync::OnceLock;
+#[cfg(feature = "mutants")]
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
-/// Whether the step `name` is removed (`SYNCONCE_MUTANT`).
+/// Whether the step `name` is removed (`SYNCONCE_MUTANT`). The variable is read once: a supervisor that
+/// serves survivors has no environment.
 #[cfg(feature = "mutants")]
 pub fn is(name: &str) -> bool {
-    std::env::var_os("SYNCONCE_MUTANT").is_some_and(|mutant| mutant == name)
+    static MUTANT: OnceLock<Option<OsString>> = OnceLock::new();
+    MUTANT.get_or_init(|| std::env::var_os("SYNCONCE_MUTANT")).as_ref().is_some_and(|it| it == name)
 }
 
 /// Whether the step `name` is removed.
