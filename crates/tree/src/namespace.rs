@@ -99,8 +99,9 @@ fn cannot_unshare(error: io::Error) -> NamespaceRefusal {
     let remedy = match Errno::from_io_error(&error) {
         Some(Errno::NOSPC) => "user.max_user_namespaces (sysctl) is too low",
         Some(Errno::PERM) => {
-            "user namespaces are switched off here: see kernel.unprivileged_userns_clone and \
-             kernel.apparmor_restrict_unprivileged_userns (sysctl), or a container's profile"
+            "in a chroot only root can do this; elsewhere user namespaces are switched off: see \
+             kernel.unprivileged_userns_clone and kernel.apparmor_restrict_unprivileged_userns \
+             (sysctl), or a container's profile"
         }
         _ => "",
     };
