@@ -1,6 +1,6 @@
 //! Overlays: the file systems below them are committed, too.
 
-use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -65,31 +65,65 @@ fn a_volatile_overlay_whose_upper_directory_is_out_of_reach_is_refused_as_a_plac
         let merged = overlay(place, &rig, ",volatile");
         // The overlay keeps its file system busy.
         unmount(rig.path(), UnmountFlags::DETACH).unwrap();
-        let started = merged.join("started");
-        let inside = ["env", "-C", merged.to_str().unwrap(), binary(), "run"];
-        for options in [&[][..], &["--sealed"], &["--commit-all"]] {
-            let words = [&inside[1..], options, &["--", "touch", "started"]].concat();
-            let run = finish(place.command(inside[0]).args(words));
-            assert_eq!(run.status.code(), Some(125), "{options:?} {run:?}");
-            let named = format!("cannot commit {}: it is a volatile overlay", merged.display());
-            assert!(run.stderr.contains(&named) && run.stderr.contains("hint: "), "{run:?}");
-            assert!(!started.exists());
-            // A run that works elsewhere is not refused: the kernel itself answers the sync,
-            // and the overlay is not committed.
-            let words = ["sh", "-c", "echo x > merged/data && sync merged/data && sync"];
-            let run = place.run(&[&["--stats", "--json"][..], options].concat(), &words);
-            assert!(run.status.success(), "{options:?} {run:?}");
-            let synced = committed(&run.stderr);
-            assert!(!synced.iter().any(|(point, _)| *point == merged), "{synced:?}");
-        }
-        for options in [&["--no-commit"][..], &["--commit-only", "/"]] {
-            let words = [&inside[1..], options, &["--", "touch", "started"]].concat();
-            let run = finish(place.command(inside[0]).args(words));
-            assert!(run.status.success() && started.exists(), "{options:?} {run:?}");
-            fs::remove_file(&started).unwrap();
-        }
+        assert_is_refused(place, &merged);
         unmount(&merged, UnmountFlags::empty()).unwrap();
     });
+}
+
+#[test]
+fn a_volatile_overlay_below_its_own_upper_directory_is_refused_as_a_place_of_work() {
+    isolated(|place| {
+        let rig = rig();
+        let merged = overlay(place, &rig, ",volatile");
+        let upper = rig.path().join("upper");
+        mount_bind(&merged, &upper).unwrap();
+        assert_is_refused(place, &merged);
+        unmount(&upper, UnmountFlags::empty()).unwrap();
+        unmount(&merged, UnmountFlags::empty()).unwrap();
+        rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_volatile_overlay_with_another_disk_at_its_upper_directory_is_refused_as_a_place_of_work() {
+    isolated(|place| {
+        let (rig, other) = (rig(), Rig::builder().size(96 << 20).passthrough(false).up().unwrap());
+        let merged = overlay(place, &rig, ",volatile");
+        let upper = rig.path().join("upper");
+        mount_bind(other.path(), &upper).unwrap();
+        assert_is_refused(place, &merged);
+        unmount(&upper, UnmountFlags::empty()).unwrap();
+        unmount(&merged, UnmountFlags::empty()).unwrap();
+        rig.down().unwrap();
+        other.down().unwrap();
+    });
+}
+
+/// Asserts that a run whose working directory is the volatile overlay `merged` is refused, and that
+/// one which works elsewhere does not commit it.
+fn assert_is_refused(place: &Place, merged: &Path) {
+    let started = merged.join("started");
+    let inside = ["env", "-C", merged.to_str().unwrap(), binary(), "run"];
+    for options in [&[][..], &["--sealed"], &["--commit-all"]] {
+        let words = [&inside[1..], options, &["--", "touch", "started"]].concat();
+        let run = finish(place.command(inside[0]).args(words));
+        assert_eq!(run.status.code(), Some(125), "{options:?} {run:?}");
+        let named = format!("cannot commit {}: it is a volatile overlay", merged.display());
+        assert!(run.stderr.contains(&named) && run.stderr.contains("hint: "), "{run:?}");
+        assert!(!started.exists());
+        // The kernel itself answers the sync.
+        let words = ["sh", "-c", "echo x > merged/data && sync merged/data && sync"];
+        let run = place.run(&[&["--stats", "--json"][..], options].concat(), &words);
+        assert!(run.status.success(), "{options:?} {run:?}");
+        let synced = committed(&run.stderr);
+        assert!(!synced.iter().any(|(point, _)| *point == merged), "{synced:?}");
+    }
+    for options in [&["--no-commit"][..], &["--commit-only", "/"]] {
+        let words = [&inside[1..], options, &["--", "touch", "started"]].concat();
+        let run = finish(place.command(inside[0]).args(words));
+        assert!(run.status.success() && started.exists(), "{options:?} {run:?}");
+        fs::remove_file(&started).unwrap();
+    }
 }
 
 /// Makes the write-back of what a program has written to `file` on `rig` fail. Afterwards only

@@ -3,6 +3,7 @@
 use super::{below, is_volatile};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use synconce_probe::filesystem::SyncKind;
 use synconce_probe::mounts::{DeviceId, Mount, mount_id};
@@ -10,42 +11,68 @@ use synconce_probe::mounts::{DeviceId, Mount, mount_id};
 /// Returns the file system of the upper directory of the overlay `mount`, as seen below `root`
 /// among `mounts`. Returns nothing for any other mount.
 ///
+/// statfs(2) of an overlay reports its upper file system. So another file system at the name of the
+/// upper directory, such as the overlay itself, is found by its size.
+///
 /// A relative name is relative to the working directory of the process that mounted the
 /// overlay, which is unknown, and a container does not see the upper directory. Then the disks
-/// of the overlay's size are returned, because statfs(2) of an overlay reports its upper file
-/// system. For a volatile overlay this guess is not safe enough, and nothing is returned.
+/// of the overlay's size are returned. For a volatile overlay this guess is not safe enough, and
+/// nothing is returned.
 pub fn uppers_of(mount: &Mount, mounts: &[Mount], root: &Path) -> Vec<DeviceId> {
     let Some(upper) = mount.option("upperdir") else { return Vec::new() };
-    match named_upper(&upper, mounts, root) {
+    match named_upper(mount, &upper, mounts, root) {
         Some(device) => vec![device],
         None if is_volatile(mount) => Vec::new(),
         None => of_size(mount, mounts, root),
     }
 }
 
-fn named_upper(upper: &Path, mounts: &[Mount], root: &Path) -> Option<DeviceId> {
+/// Returns the file system at the name `upper`, unless another one was mounted there since.
+fn named_upper(overlay: &Mount, upper: &Path, mounts: &[Mount], root: &Path) -> Option<DeviceId> {
     let upper = upper.strip_prefix("/").ok()?;
     let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let root = rustix::fs::open(root, flags, Mode::empty()).ok()?;
+    let root_directory = rustix::fs::open(root, flags, Mode::empty()).ok()?;
     // Links are resolved against this root.
     let within = ResolveFlags::IN_ROOT;
-    let id = loop {
-        match rustix::fs::openat2(&root, upper, flags, Mode::empty(), within) {
+    let upper = loop {
+        match rustix::fs::openat2(&root_directory, upper, flags, Mode::empty(), within) {
             // A rename or mount happened anywhere while ".." was looked up (openat2(2)).
             Err(Errno::AGAIN | Errno::INTR) => {}
-            upper => break mount_id(upper.ok()?),
+            upper => break upper.ok()?,
         }
     };
-    mounts.iter().find(|mount| Some(mount.id) == id).map(|mount| mount.device)
+    let id = mount_id(&upper);
+    let mount = mounts.iter().find(|mount| Some(mount.id) == id)?;
+    let is_upper = match mount.kind() {
+        // No overlay is below another one.
+        SyncKind::Stacked => false,
+        SyncKind::Disk { .. } => {
+            let of_overlay = open_root(overlay, root).map(size);
+            of_overlay.is_none_or(|of_overlay| of_overlay == size(upper))
+        }
+        // The server of the file system may not answer statfs(2).
+        _ => true,
+    };
+    is_upper.then_some(mount.device)
 }
 
 fn of_size(overlay: &Mount, mounts: &[Mount], root: &Path) -> Vec<DeviceId> {
-    let size = |mount: &Mount| {
-        let system = rustix::fs::statfs(below(root, &mount.point)).ok()?;
-        Some((system.f_blocks, system.f_bsize))
-    };
+    let size_of = |mount: &Mount| open_root(mount, root).and_then(size);
     let is_disk = |mount: &&Mount| mount.writable && matches!(mount.kind(), SyncKind::Disk { .. });
-    let Some(of_overlay) = size(overlay) else { return Vec::new() };
-    let disks = mounts.iter().filter(is_disk).filter(|mount| size(mount) == Some(of_overlay));
+    let Some(of_overlay) = size_of(overlay) else { return Vec::new() };
+    let disks = mounts.iter().filter(is_disk).filter(|mount| size_of(mount) == Some(of_overlay));
     disks.map(|mount| mount.device).collect()
+}
+
+/// Opens the root of `mount`, unless another mount covers it.
+fn open_root(mount: &Mount, root: &Path) -> Option<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let opened = rustix::fs::open(below(root, &mount.point), flags, Mode::empty()).ok()?;
+    (mount_id(&opened) == Some(mount.id)).then_some(opened)
+}
+
+/// Returns the blocks of a file system, and their size.
+fn size(file: impl AsFd) -> Option<(u64, i64)> {
+    let system = rustix::fs::fstatfs(file).ok()?;
+    Some((system.f_blocks, system.f_bsize))
 }
