@@ -51,6 +51,9 @@ pub fn run(arguments: RunArguments) -> Result<ExitCode, CommandError> {
         });
         json = None;
     }
+    if !arguments.no_commit && synconce_run::is_uncommitted() {
+        notice("nothing is committed: the run around this one has --no-commit");
+    }
     let output = Output::open(json, Stream::Errors)?;
     let wants_stats = arguments.stats || output.is_json();
     let commit = !arguments.no_commit;

@@ -56,6 +56,23 @@ fn an_inner_run_is_transparent_and_only_the_outermost_commits() {
 }
 
 #[test]
+fn a_run_in_one_that_commits_nothing_says_so_unless_it_is_told_the_same() {
+    isolated(|place| {
+        let said = |outer: &[&str], inner: &[&str]| {
+            let words = [&[binary(), "run"], inner, &["--", "true"]].concat();
+            let run = place.run(outer, &words);
+            assert!(run.status.success(), "{run:?}");
+            run.stderr.matches("nothing is committed: the run around this one has").count()
+        };
+        assert_eq!(said(&["--no-commit"], &[]), 1);
+        assert_eq!(said(&["--no-commit"], &["--root", "/", "--sealed"]), 1);
+        assert_eq!(said(&["--no-commit"], &["--no-commit"]), 0);
+        assert_eq!(said(&[], &[]), 0);
+        assert_eq!(said(&["--sealed"], &[]), 0);
+    });
+}
+
+#[test]
 fn an_inner_command_that_is_not_there_is_127() {
     isolated(|place| {
         for options in [&[][..], &["--sealed"]] {

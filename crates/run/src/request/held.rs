@@ -32,17 +32,22 @@ pub(crate) enum Request {
     Commit(i32),
     /// Pass the syncs of the calling process and its descendants.
     Real,
+    /// Say whether the run makes a commit: `EACCES` if it makes none.
+    Commits,
 }
 
 impl Request {
     const COMMIT: i64 = 0x101;
     const REAL: i64 = 0x102;
+    // 0x103 is the question of `HANDSHAKE_STEP`.
+    const COMMITS: i64 = 0x104;
 
     /// Returns the request with this offset and length.
     pub(crate) fn decode(offset: i64, length: i64) -> Option<Self> {
         match offset {
             Self::COMMIT => i32::try_from(length).ok().map(Self::Commit),
             Self::REAL => Some(Self::Real),
+            Self::COMMITS => Some(Self::Commits),
             _ => None,
         }
     }
@@ -55,6 +60,7 @@ impl Request {
         let (offset, length) = match self {
             Self::Commit(fd) => (Self::COMMIT, i64::from(fd)),
             Self::Real => (Self::REAL, 0),
+            Self::Commits => (Self::COMMITS, 0),
         };
         match seccomp::request(HANDSHAKE_FLAGS, offset, length) {
             Ok(ACCEPTED) => Ok(()),
@@ -105,6 +111,12 @@ pub fn refuse_deadly_filter() -> Result<(), RunError> {
 pub fn is_in_step() -> bool {
     let answer = seccomp::request(HANDSHAKE_FLAGS, HANDSHAKE_STEP, 0);
     answer == Err(i32::from(HANDSHAKE_STEP_ERRNO))
+}
+
+/// Whether this process is in a supervised run with `--no-commit`. The filter of a sealed run does
+/// not say so.
+pub fn is_uncommitted() -> bool {
+    outer() == Outer::Supervised && Request::Commits.make() == Err(Errno::ACCESS)
 }
 
 /// Returns the kind of hold that the calling process is under.

@@ -26,6 +26,7 @@ impl Responder {
                 true
             }
             Request::Real => self.real.add(thread),
+            Request::Commits => self.options.commit,
         };
         let refused = Answer::Errno(Errno::ACCESS.raw_os_error());
         if is_done { Answer::Value(ACCEPTED) } else { refused }
