@@ -1,4 +1,4 @@
-//! The file system of an overlay's upper directory.
+//! Finds the file system of an overlay's upper directory.
 
 use super::{below, is_volatile};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
@@ -10,10 +10,10 @@ use synconce_probe::mounts::{DeviceId, Mount, mount_id};
 /// Returns the file system of the upper directory of the overlay `mount`, as seen below `root`
 /// among `mounts`. Returns nothing for any other mount.
 ///
-/// A relative name is relative to the working directory of the process that mounted the
-/// overlay, which is unknown, and a container does not see the upper directory. Then the disks
-/// of the overlay's size are returned, because statfs(2) of an overlay reports its upper file
-/// system. For a volatile overlay this guess is not safe enough, and nothing is returned.
+/// The directory may not be found: a container does not see it, and a relative path starts at the
+/// unknown working directory of the process that mounted the overlay. Then this returns all disks
+/// with the size of the overlay, because statfs(2) of an overlay reports its upper file system.
+/// For a volatile overlay this guess is not safe enough, and nothing is returned.
 pub fn uppers_of(mount: &Mount, mounts: &[Mount], root: &Path) -> Vec<DeviceId> {
     let Some(upper) = mount.option("upperdir") else { return Vec::new() };
     match named_upper(&upper, mounts, root) {
@@ -27,7 +27,6 @@ fn named_upper(upper: &Path, mounts: &[Mount], root: &Path) -> Option<DeviceId> 
     let upper = upper.strip_prefix("/").ok()?;
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let root = rustix::fs::open(root, flags, Mode::empty()).ok()?;
-    // Links are resolved against this root.
     let within = ResolveFlags::IN_ROOT;
     let id = loop {
         match rustix::fs::openat2(&root, upper, flags, Mode::empty(), within) {
