@@ -2,9 +2,8 @@
 
 /// A system call that a filter program may stop.
 ///
-/// Two calls that open or change descriptors are absent, because they cannot make one sync:
-/// creat(2) takes no flags, and fcntl(2) ignores `O_SYNC` and `O_DSYNC` in `F_SETFL` (`SETFL_MASK`
-/// in fs/fcntl.c).
+/// Two calls are absent because they cannot turn syncing on: creat(2) takes no flags, and fcntl(2)
+/// ignores `O_SYNC` and `O_DSYNC` in `F_SETFL` (`SETFL_MASK` in fs/fcntl.c).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Call {
     /// fsync(2)

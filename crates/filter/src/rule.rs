@@ -148,7 +148,7 @@ fn range_words(abi: Abi) -> [[Word; 2]; 2] {
 ///
 /// A program cannot add 64-bit numbers to find such an end. So the kernel also gets each call with
 /// an offset of 2^62 or more, where no file has data, and each call with a length of 2^62 or more
-/// unless the offset is 0. The latter really syncs the rest of the file.
+/// unless the offset is 0. A call with such a length really syncs the rest of the file.
 fn sealed_range(abi: Abi) -> Rule {
     const HUGE_BIT: u32 = 1 << 30;
     let flags = args::sync_file_range_flags_index(abi);

@@ -20,7 +20,7 @@ pub enum SealedAnswer {
 
 /// Every call that a sealed hold answers, in the order of a profile's rules. The order is unusual
 /// on purpose: older crun caches a compiled filter under a checksum of its rules without
-/// `errnoRet`, and the profile must not have the checksum of another one.
+/// `errnoRet`, and the profile must not have the checksum of another profile.
 pub const SEALED: [(&[Call], SealedAnswer); 4] = [
     (&[Syncfs, Fsync, Sync, Fdatasync], SealedAnswer::Success),
     (&[SyncFileRange], SealedAnswer::SuccessOrHandshake),

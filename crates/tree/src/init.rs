@@ -24,7 +24,7 @@ pub fn init(path: &Path) -> Result<Store, Error> {
     if !is_made() {
         refuse_in_store(ACT, path)?;
         // Each directory before a `..` must exist, so that the check above has seen where the path
-        // leads. It could lead into a store once the missing directories are made.
+        // leads. Otherwise the path could lead into a store once its directories are made.
         let is_parent =
             |above: &&Path| above.components().next_back() == Some(Component::ParentDir);
         if let Some(above) = path.ancestors().find(is_parent) {
