@@ -1,5 +1,5 @@
-//! The calls that a sealed hold answers. [`crate::program`] and the rules in an OCI seccomp profile
-//! are both made from [`SEALED`].
+//! The calls that a sealed hold answers. [`crate::program()`] and the rules in an OCI seccomp
+//! profile are both made from [`SEALED`].
 
 use crate::call::Call;
 use Call::{Fdatasync, Fsync, IoUringSetup, Msync, Sync, SyncFileRange, Syncfs};
