@@ -1,5 +1,5 @@
-//! The commit: one durable sync of every pinned file system and, where a pin cannot cover what
-//! was held, of [`Everything`].
+//! The commit: one durable sync of every pinned file system and, if calls were held that no pin
+//! covers, of [`Everything`].
 //!
 //! Each file system is synced by its own thread, so that a file system that hangs does not
 //! keep the others from becoming durable. A failed sync is final: a second sync would succeed,
@@ -30,7 +30,7 @@ pub struct SyncReport {
 pub struct FileSystemOutcome {
     /// The mount point.
     pub point: PathBuf,
-    /// Its type.
+    /// The type of the file system, as mountinfo gives it.
     pub type_name: String,
     /// The source of the mount.
     pub source: String,
@@ -38,7 +38,7 @@ pub struct FileSystemOutcome {
     pub result: Synced,
 }
 
-/// The progress of a commit, reported about four times a second.
+/// The progress of a commit, reported after each 250 ms in which no sync ends.
 #[derive(Debug)]
 pub struct Progress<'a> {
     /// The time since the commit began.
@@ -51,16 +51,16 @@ pub struct Progress<'a> {
     pub dirty: u64,
 }
 
-/// The time without progress after which a sync is one that stands still.
+/// The time without progress after which a sync counts as standing still.
 pub const STILL: Duration = Duration::from_secs(10);
 
 const TICK: Duration = Duration::from_millis(250);
 
 /// The devices that a sync waits for.
 enum Devices {
-    /// That of one file system, and the source of its mount.
+    /// The device of one file system, and the source of its mount.
     One(DeviceId, String),
-    /// Any disk, as sync(2) does.
+    /// All disks, because sync(2) waits for all.
     All(Disks),
 }
 
@@ -73,7 +73,8 @@ impl Devices {
         }
     }
 
-    /// Returns the disks that make no progress. The report names that of a file system.
+    /// Returns the disks that make no progress. Empty for one file system, because the report of
+    /// its sync names the file system.
     fn hanging(&self) -> Vec<PathBuf> {
         match self {
             Self::One(..) => Vec::new(),
@@ -90,7 +91,8 @@ struct SyncJob {
 }
 
 /// Syncs every file system of `pins`, and `everything`. Gives up on a sync that makes no progress
-/// for `patience`, and leaves its thread running. Notes [failures] for later commits.
+/// for `patience`, and leaves its thread running. Counts each failed sync of a file system in
+/// [`failures`], for later commits.
 pub fn commit(
     pins: Pins,
     everything: Option<Everything>,
@@ -135,13 +137,13 @@ impl SyncJob {
 struct Waiting {
     label: PathBuf,
     devices: Devices,
-    /// The last number, and when it last changed.
+    /// The last result of [`Devices::movement`], and when it last changed.
     last: (u64, Instant),
 }
 
 impl Waiting {
-    /// Whether the device of a file system has made no progress for [`STILL`]. Among all disks, one
-    /// that hangs may be of no concern to the run.
+    /// Whether the device of a file system has made no progress for [`STILL`]. Always false for
+    /// all disks: the disk that hangs may have no data of the run.
     fn stands_still(&self) -> bool {
         matches!(self.devices, Devices::One(..)) && self.last.1.elapsed() >= STILL
     }
@@ -154,7 +156,7 @@ impl Waiting {
         }
         let still = self.last.1.elapsed();
         (still >= patience).then(|| {
-            // The kernel may report an error to the sync that is given up.
+            // The kernel reports an error once, perhaps to this sync, whose result is ignored.
             if let Devices::One(device, _) = self.devices {
                 failures::note(device);
             }
@@ -223,7 +225,7 @@ fn start(index: usize, sync: Sync, sender: mpsc::Sender<(usize, Synced)>) {
     match thread.spawn(work) {
         // The thread waits for the job, so the send succeeds.
         Ok(_) => drop(hand_over.send(sync)),
-        // No thread can be created: sync on this thread, without a time limit.
+        // No thread can be created: this thread syncs, without a time limit.
         Err(_) => drop(sender.send((index, sync()))),
     }
 }

@@ -1,9 +1,9 @@
-//! The directory entries by which a marker is found: a marker is as durable as the name of
-//! each directory above it.
+//! Makes the directories above a marker, and syncs their names: a marker is as durable as the
+//! name of each directory above it.
 //!
-//! The directories that this run made are recorded. Another run, started at the same time, may
-//! have made directories a moment before and not have synced them yet, or may never sync them
-//! if its command does not sync. Such names are recognised by their age.
+//! A run records the directories that it made, and syncs their names. Another run may have made a
+//! directory a moment before without a sync of the name, and may never sync it if its command does
+//! not sync. So a run also syncs the names that are young.
 
 use crate::error::{Context, Error};
 use crate::file_system;
@@ -14,9 +14,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The age from which a name has been written back by the kernel: within seconds by default, 5
-/// minutes where write-back is delayed as long as file systems advise (`commit=` in ext4(5)
-/// and btrfs(5)), 10 minutes in the laptop modes of distributions. Too short a horizon loses a
+/// The age at which the kernel has certainly written a name back. That takes seconds by default, up
+/// to 5 minutes with the longest delay that file systems advise (`commit=` in ext4(5) and
+/// btrfs(5)), and 10 minutes in the laptop modes of distributions. Too short a horizon loses a
 /// marker; too long a horizon costs a few flushes in runs soon after the first. If the clock
 /// jumps ahead by more than the horizon between two runs, a young name seems old.
 const HORIZON: Duration = Duration::from_secs(15 * 60);
@@ -30,23 +30,23 @@ fn is_old_at(changed: SystemTime, now: SystemTime) -> bool {
     now.duration_since(changed).is_ok_and(|age| age >= HORIZON)
 }
 
-/// The directories above a marker that this run made.
+/// The directories that were missing when this run called [`Directories::make`].
 #[derive(Debug, Default)]
 pub(crate) struct Directories {
-    /// The directories, outermost first.
+    /// The directories, outermost first. Another run may have made one at the same time.
     made: Vec<PathBuf>,
 }
 
 impl Directories {
     /// Makes `directory` and its parents, and records those that did not exist.
     ///
-    /// Directories that root makes are readable by all whatever the umask is: other users'
-    /// `status` searches them for interrupted runs of root, and in another system's root they
-    /// stay if the command puts files into them. A file system without modes may refuse the
-    /// change of mode; the error is ignored.
+    /// A directory that root makes is readable by all, whatever the umask is. `status` of other
+    /// users looks there for interrupted runs of root. In another system's root, the directory
+    /// stays if the command puts files into it. A file system without modes may refuse the change
+    /// of mode; the error is ignored.
     ///
-    /// A user that owns a directory above may replace a new directory by a link, so no link is
-    /// followed below the directories that existed.
+    /// Follows no link below the directories that existed: a user that owns one of them may replace
+    /// a new directory by a link.
     pub(crate) fn make(&mut self, directory: &Path) -> Result<(), Error> {
         let is_root = rustix::process::geteuid().is_root();
         let missing: Vec<_> =
@@ -76,11 +76,11 @@ impl Directories {
         Ok(())
     }
 
-    /// Makes durable the names that lead to `directory`, open as `handle`, on its file system:
-    /// those made here, and those that are young.
+    /// Makes durable the names that lead to `directory`, open as `handle`, within its mount: the
+    /// names of directories that were made here, and young names.
     ///
-    /// A directory that may not be opened, or that cannot be synced alone, is synced with its
-    /// whole file system.
+    /// Syncs the whole file system instead if one of the directories cannot be opened, or cannot be
+    /// synced alone.
     ///
     /// # Errors
     /// Names the act and path.
@@ -97,16 +97,15 @@ impl Directories {
         Ok(())
     }
 
-    /// Removes the directories that this run made.
+    /// Removes the directories that were made here and are empty.
     pub(crate) fn remove(&self) {
         for made in self.made.iter().rev() {
-            // A directory into which another program has put a file stays.
             let _ = std::fs::remove_dir(made);
         }
     }
 }
 
-/// Sets the mode of a directory, if its file system keeps modes.
+/// Sets the mode of a directory. Ignores errors: not every file system keeps modes.
 pub(crate) fn set_mode(directory: impl AsFd, mode: Mode) {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let _ = rustix::fs::openat(directory, ".", flags, Mode::empty())
@@ -118,8 +117,9 @@ pub(crate) fn set_mode(directory: impl AsFd, mode: Mode) {
 struct Level {
     /// Device and inode.
     identity: (u32, u32, u64),
-    /// The time of the last change, if the file system records it.
+    /// The time of the last change (ctime), if the file system records it.
     changed: Option<SystemTime>,
+    /// Whether this is the root of a mount; `None` before Linux 5.8.
     is_mount_point: Option<bool>,
 }
 
@@ -142,9 +142,9 @@ impl Level {
         !self.changed.is_some_and(|changed| is_old_at(changed, now))
     }
 
-    /// Whether the path ends here, because `above` is on another file system or is the same
-    /// directory. Linux before 5.8 does not report mount points; there the device number
-    /// decides.
+    /// Whether this is the last level, because `above`, its `..`, is the same directory or on
+    /// another file system. The device numbers are compared only before Linux 5.8, which does not
+    /// report mount points.
     fn is_last_before(&self, above: &Self) -> bool {
         let (device, other) = (&self.identity, &above.identity);
         self.identity == above.identity
@@ -153,7 +153,7 @@ impl Level {
 }
 
 /// Returns `directory` and the directories above it up to the root of its mount, innermost
-/// first. Uses `..`, because path names may be links, and need not be readable.
+/// first. Uses `..` and not the path, which may contain links.
 fn climb(directory: BorrowedFd<'_>) -> Result<Vec<Level>, Errno> {
     let mut levels = vec![look(directory, 0)?];
     while let Some(&last) = levels.last()
@@ -174,21 +174,21 @@ fn look(directory: BorrowedFd<'_>, up: usize) -> Result<Level, Errno> {
     Ok(Level::from_stat(&stat))
 }
 
-/// Returns the levels above `levels[0]` whose directories contain a name that may not be
-/// durable: the innermost `made`, and those with young names.
+/// Returns the indexes of the levels that contain the name of the level below, if that name may not
+/// be durable: the first `made` levels above `levels[0]`, and those with young names.
 ///
 /// To make or rename a directory changes both that directory and the directory that contains
-/// it (mkdir(2); rename in ext4, XFS, btrfs, F2FS, tmpfs), so a name is as old as the older of
-/// the two changes. Either time alone would make too many names young: the directory of
+/// it (mkdir(2); rename in ext4, XFS, btrfs, F2FS, tmpfs). So a name is at least as old as the
+/// older of the two changes. Either time alone would make too many names young: the directory of
 /// markers changes with every run, `/var/lib` with every package.
 fn holders(levels: &[Level], made: usize, now: SystemTime) -> Vec<usize> {
     let is_young = |up: usize| levels[up - 1].is_recent(now) && levels[up].is_recent(now);
     (1..levels.len()).filter(|&up| up <= made || is_young(up)).collect()
 }
 
-/// Syncs the directory `up` levels above. Returns `false` if the directory may not be opened,
-/// or its file system has no sync of directories. A failed sync is an error: a second sync
-/// would succeed.
+/// Syncs the directory `up` levels above. Returns `false` if the directory may not be opened, or if
+/// its file system has no sync of directories. A failed sync is an error: a second sync could
+/// succeed although the name is lost.
 fn is_synced_alone(directory: BorrowedFd<'_>, up: usize) -> Result<bool, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let holder = match rustix::fs::openat(directory, dots(up), flags, Mode::empty()) {

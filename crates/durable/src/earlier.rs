@@ -1,4 +1,4 @@
-//! Interrupted earlier runs, as found at the start of a run.
+//! Looks for interrupted earlier runs at the start of a run.
 
 use crate::error::{Context, Error};
 use crate::marker::RUNS;
@@ -14,27 +14,28 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-/// The file below a state directory that lists the runs of which a notice was printed.
+/// The file below a state directory that lists the runs in the last notice.
 const REPORTED: &str = "reported.json";
 
-/// The interrupted runs of which a notice was printed since the boot.
+/// The content of [`REPORTED`]: a boot id, and the ids of the runs that a notice has named since.
 #[derive(Default, Serialize, Deserialize)]
 struct Reported {
     boot: String,
     runs: BTreeSet<String>,
 }
 
-/// Interrupted runs, at least one of which had no notice since the boot.
+/// The ids of all interrupted runs. At least one of them was in no notice since the boot.
 #[derive(Debug)]
 pub struct Interrupted {
     state: PathBuf,
     runs: BTreeSet<String>,
 }
 
-/// Looks for earlier runs below the state directory `state`. Also removes private files
-/// without a public file, which remain if a run is killed between the two removals.
+/// Returns the interrupted runs below the state directory `state`; `None` if there are none, or if
+/// a notice has named all of them since the boot. Also removes private files without a public file,
+/// which remain if a run is killed between the two removals.
 ///
-/// Costs one read of a directory that is usually empty.
+/// Reads one directory, which is usually empty.
 pub fn find(state: &Path) -> Option<Interrupted> {
     let entries = fs::read_dir(state.join(RUNS)).into_iter().flatten().flatten();
     let mut runs = BTreeSet::new();
@@ -43,8 +44,7 @@ pub fn find(state: &Path) -> Option<Interrupted> {
             Some(PUBLIC) if is_interrupted(&path) => {
                 runs.extend(path.file_stem().map(|id| id.to_string_lossy().into_owned()));
             }
-            // A new private file gets its name before the public file does, but is locked
-            // already.
+            // A starting run names its private file first. The run has locked the file by then.
             Some(PRIVATE) if !is_there(&path.with_extension(PUBLIC)) && is_abandoned(&path) => {
                 let _ = fs::remove_file(&path);
             }
@@ -56,16 +56,17 @@ pub fn find(state: &Path) -> Option<Interrupted> {
 }
 
 impl Interrupted {
-    /// Records that the notice was printed.
+    /// Records that a notice has named these runs.
     pub fn note(&self) {
         let boot = boot_id().unwrap_or_default();
         let reported = Reported { boot, runs: self.runs.clone() };
-        // If the record is lost, the notice is printed again.
+        // Without the record, the next run prints the notice again.
         let _ = replace(&self.state, &reported);
     }
 }
 
-/// Replaces the record in `state`, to which another user may have access: follows no link.
+/// Replaces the record in the directory `state`. Another user may be able to write there, so a link
+/// in the place of the record is not followed.
 fn replace(state: &Path, reported: &Reported) -> Result<(), Error> {
     let directory = open_directory(state)?;
     let text = serde_json::to_vec(reported).map_err(io::Error::from);
@@ -79,12 +80,12 @@ fn replace(state: &Path, reported: &Reported) -> Result<(), Error> {
 
 fn reported(state: &Path) -> BTreeSet<String> {
     let reported = open(&state.join(REPORTED)).ok().and_then(|file| read::<Reported>(&file).ok());
-    // Where the boot is unknown, a run is reported again.
+    // Without a boot id, the notice is printed again.
     let Ok(boot) = boot_id() else { return BTreeSet::new() };
     reported.filter(|reported| reported.boot == boot).unwrap_or_default().runs
 }
 
-/// Whether the marker at `path` still exists and its run does not go on.
+/// Whether the marker at `path` still exists, and no run has locked it.
 fn is_interrupted(path: &Path) -> bool {
     open(path).is_ok_and(|file| !is_in_flight(&file, path)) && is_there(path)
 }

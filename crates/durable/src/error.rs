@@ -14,7 +14,7 @@ pub struct Error {
 }
 
 impl Error {
-    /// Returns the error that `act` ("cannot create") on `path` failed with `source`.
+    /// Returns the error of `act`, such as "cannot create", on `path`, with the cause `source`.
     pub fn new(act: &'static str, path: &Path, source: impl Into<io::Error>) -> Self {
         Self { act, path: path.to_owned(), source: source.into() }
     }
@@ -49,10 +49,10 @@ impl std::error::Error for Error {
 
 /// Adds the act and the path to the error of a call.
 pub trait Context<T> {
-    /// Adds `act` and `path` to the error.
+    /// Adds `act`, such as "cannot create", and `path` to the error.
     ///
     /// # Errors
-    /// The error of `self`, with the act and path.
+    /// That of `self`, with `act` and `path`.
     fn on(self, act: &'static str, path: &Path) -> Result<T, Error>;
 }
 

@@ -1,5 +1,5 @@
-//! The sync of everything that no pin covers: file systems on which no descriptor can be
-//! opened, and raw block devices.
+//! The sync of what no pin covers: file systems on which no descriptor can be opened, and block
+//! devices that are written without a file system.
 
 use crate::mutant;
 use crate::synced::{SyncFailure, Synced};
@@ -24,23 +24,24 @@ pub struct Everything {
 }
 
 impl Everything {
-    /// Returns the sync of a supervised run. The sync flushes the disks that were written since
-    /// `written_before`, which was recorded before the run. Errors are ignored, as sync(2) reports none.
+    /// Returns the sync of a supervised run, which flushes each disk that was written since
+    /// `written_before`, a count from before the run. Errors of a flush are ignored: the sync(2)
+    /// that was held would have reported none.
     pub fn for_supervised(written_before: Writes) -> Self {
         Self { written_before, is_sealed: false }
     }
 
-    /// Returns the sync of a sealed run, before which `written_before` was recorded.
+    /// Returns the sync of a sealed run. `written_before` is a count from before the run.
     ///
-    /// A sealed run may have held syncs of data that were in a disk's write cache before the run.
-    /// So every disk that was ever written is flushed. If a disk that was written during the
-    /// run cannot be flushed, the sync fails, unless a file system or another driver uses the
-    /// disk.
+    /// The run may have held a sync of data that were in a disk's write cache before the run. So
+    /// the sync flushes each disk that has been written since the disk was attached. The sync fails
+    /// if it cannot flush a disk that was written during the run, unless a file system or another
+    /// driver uses the disk.
     pub fn for_sealed(written_before: Writes) -> Self {
         Self { written_before, is_sealed: true }
     }
 
-    /// Syncs and flushes.
+    /// Calls sync(2) and flushes the disks. Returns the time both took, or the first failure.
     pub(crate) fn sync(&self) -> Synced {
         let began = Instant::now();
         if mutant::is("everything-skipped") {
@@ -74,14 +75,15 @@ impl Everything {
 
 /// The result of flushing a disk.
 enum Flushed {
+    /// The disk was flushed, or its errors do not count.
     Yes,
     /// The disk was removed or replaced meanwhile.
     Detached,
 }
 
-/// Flushes the write cache of `disk`. A disk that cannot be opened is skipped: the run could
-/// not open it either. Errors of a disk that a file system uses are left to the file system's
-/// pin, because a disk that the run did not write may fail at any time.
+/// Flushes the write cache of `disk`. Skips a disk without a device file or a medium, and a disk
+/// that this user may not open: the run could not open it either. Ignores errors of a disk that a
+/// file system uses: the pin of the file system reports those that concern the run.
 fn flush(disk: DeviceId) -> Result<Flushed, SyncFailure> {
     let identity = device::identity(disk);
     let Some(path) = device::node(disk) else { return Ok(Flushed::Yes) };

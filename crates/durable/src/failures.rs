@@ -1,11 +1,11 @@
-//! How many syncs of a file system have failed.
+//! Counts the failed syncs of each file system.
 //!
-//! The kernel reports a lost write to each descriptor that was open when it happened. Of those that
-//! are opened later it reports to one alone (syncfs(2), errseq). So a command that comes after the
-//! one that got the error would believe its data durable.
+//! The kernel reports a lost write to each descriptor that was open when the write was lost. Of the
+//! descriptors that are opened later, only the first sync reports it (syncfs(2), errseq). A later
+//! command would take its data for durable, unless the count shows the failure.
 //!
-//! Each number is the size of a file: commands that fail at the same time append a byte each, and a
-//! disk that lost the bytes still has the size in memory.
+//! Each count is the size of a file. Commands that fail at the same time append a byte each. If the
+//! disk loses the bytes, the kernel still has the size in memory.
 
 use crate::error::{Context, Error};
 use crate::standard_paths;
@@ -17,16 +17,17 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use synconce_probe::mounts::{self, DeviceId};
 
-/// Returns how many syncs of `device` by root or by this user have failed.
+/// Returns how many syncs of `device` by root or by this user have failed. A count that cannot be
+/// read is 0.
 pub fn syncs_of(device: DeviceId) -> u64 {
     let directories = standard_paths::failures().into_iter();
     directories.map(|directory| count(&path_in(&directory, device)).unwrap_or(0)).sum()
 }
 
-/// Notes that a sync of `device` has failed. Best effort: the failure itself is reported.
+/// Counts a failed sync of `device`. Ignores errors, because the caller reports the failed sync.
 pub(crate) fn note(device: DeviceId) {
     let Some(directory) = standard_paths::failures().into_iter().next() else { return };
-    // Both directories: all users may look.
+    // `make_runtime` makes a directory that all users may read.
     for made in directory.parent().into_iter().chain([&*directory]) {
         if standard_paths::make_runtime(made).is_err() {
             return;
@@ -35,7 +36,7 @@ pub(crate) fn note(device: DeviceId) {
     let _ = add(&path_in(&directory, device));
 }
 
-/// Like [`note`], for the file system of `file`.
+/// Like [`note`], for the file system of `file`, if the mount is in this mount namespace.
 pub(crate) fn note_at(file: BorrowedFd<'_>) {
     let mounts = mounts::ours().unwrap_or_default();
     let id = mounts::mount_id(file);
@@ -51,7 +52,7 @@ fn path_in(directory: &Path, device: DeviceId) -> PathBuf {
 /// Returns the number in the file `path`; 0 if there is none.
 ///
 /// # Errors
-/// Names the file that cannot be looked at.
+/// Names the file, if lstat(2) fails for another reason than `ENOENT`.
 pub fn count(path: &Path) -> Result<u64, Error> {
     match path.symlink_metadata() {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(0),
@@ -64,7 +65,7 @@ pub fn count(path: &Path) -> Result<u64, Error> {
 /// # Errors
 /// Names the act and the file: the disk may be full or read-only.
 pub fn add(path: &Path) -> Result<(), Error> {
-    // The directory can be in another user's tree, and be full of links.
+    // Another user may own the directory, and put a link there.
     let flags = OFlags::NOFOLLOW.bits().cast_signed();
     let file = OpenOptions::new().append(true).create(true).custom_flags(flags).open(path);
     file.and_then(|mut file| file.write_all(b"\n")).on("cannot write", path)

@@ -20,8 +20,9 @@ const EXT4: u64 = 0xEF53;
 
 /// Syncs the file system of the file or directory `handle`.
 ///
-/// syncfs(2) alone returns success on a file system that an error made read-only, or shut down
-/// before Linux 5.17 (`sync_filesystem`). Notes [failures] for later commits.
+/// syncfs(2) alone returns success on a file system that an error made read-only. Before Linux
+/// 5.17 it also does so on one that was shut down (`sync_filesystem`). Counts a failed sync in
+/// [`failures`], for later commits.
 ///
 /// # Errors
 /// The kernel reported a write-back error, or has stopped writing the file system.
@@ -29,8 +30,9 @@ pub fn sync(handle: BorrowedFd<'_>) -> Result<(), Errno> {
     sync_by(handle, &[]).inspect_err(|_| failures::note_at(handle))
 }
 
-/// Syncs the file system of `handle`, as [`sync`] does. The user of this process may own one of
-/// `owned`, paths below the directory `handle`, and not that directory.
+/// Syncs the file system of `handle` as [`sync`] does, but leaves the count of failures to the
+/// caller. `owned` are paths below the directory `handle` that the user of this process may own:
+/// see [`find_aborted_journal`].
 ///
 /// # Errors
 /// As for [`sync`].
@@ -48,34 +50,34 @@ fn magic(handle: BorrowedFd<'_>) -> Result<u64, Errno> {
     Ok(rustix::fs::fstatfs(handle)?.f_type as u64 & 0xFFFF_FFFF)
 }
 
-/// Syncs the directory `handle`, whose names are durable then.
+/// Syncs the directory `handle`, which makes the names in it durable.
 ///
 /// fsync(2) alone returns success on ext4 if a commit of the journal's own timer has failed since
 /// the change (`jbd2_complete_transaction`).
 ///
 /// # Errors
-/// Those of fsync(2), or the journal has stopped.
+/// Those of fsync(2); `EROFS` or `EIO` if the journal of ext4 has stopped.
 pub fn sync_directory(handle: BorrowedFd<'_>) -> Result<(), Errno> {
     rustix::fs::fsync(handle)?;
     if magic(handle)? == EXT4 { find_aborted_journal(handle, &[]) } else { Ok(()) }
 }
 
-/// Returns the error of a file system that has stopped writing. Finds nothing by a special file: a
-/// mount point can be a FIFO or a device, whose calls go to its driver.
+/// Fails if the file system of `handle` has stopped writing. Call syncfs(2) before. Always succeeds
+/// for a special file, whose calls go to its driver: a FIFO or a device can be a mount point.
 pub(crate) fn find_stop(handle: BorrowedFd<'_>) -> Result<(), Errno> {
     let mode = rustix::fs::fstat(handle)?.st_mode;
     if !matches!(FileType::from_raw_mode(mode), FileType::Directory | FileType::RegularFile) {
         return Ok(());
     }
     if magic(handle)? == BCACHEFS {
-        // syncfs(2) has returned the error of the journal (`bch2_sync_fs`), and fsync(2) fails with
-        // EROFS whenever the file system is read-only (`bch2_flush_inode`).
+        // The caller's syncfs(2) has returned the error of the journal (`bch2_sync_fs`). fsync(2)
+        // would fail on any read-only file system (EROFS, `bch2_flush_inode`).
         return Ok(());
     }
     if magic(handle)? == EXT4 {
         ext4::find_unfinished_journal(handle)?;
     }
-    // fsync(2) of btrfs has nothing to do for a directory that did not change.
+    // On btrfs, fsync(2) of a directory that did not change does nothing, and so succeeds.
     if btrfs::is_btrfs(handle).unwrap_or(false) {
         btrfs::sync(handle).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
     }

@@ -1,10 +1,9 @@
 //! Durability: the marker of a run in flight, the one commit at its end, recovery after a crash,
 //! and the durable replacement of a file.
 //!
-//! `run` keeps the order of the steps; this crate makes each step durable before it
-//! returns. Assumptions about the medium: a completed flush is durable, an
-//! unflushed write may or may not survive, and a failed flush loses what it
-//! covered (see docs/durability.md).
+//! The `run` crate calls the steps in order. A step that has to be durable is durable when its
+//! function here returns. Assumptions about the medium: a completed flush is durable, an unflushed
+//! write may or may not survive, and a failed flush loses what it covered (see docs/durability.md).
 #![forbid(unsafe_code)]
 
 pub mod boot;

@@ -1,18 +1,18 @@
 //! The marker: the durable record that a run is in flight.
 //!
-//! A marker is *armed* before the command starts: its content is written to an unnamed file,
-//! so that a full or read-only disk is found in time, and a command that never syncs costs no
-//! flush. The marker is *engaged* before the first call is held: the file, its directory and
-//! the names that lead there are synced. The marker is *cleared* after the commit. A lock on
-//! its files distinguishes a run in flight from an interrupted run, in any boot, container or
-//! pid namespace.
+//! A marker is *armed* before the command starts: its public file is written without a name.
+//! This finds a full or read-only disk in time, and costs no flush if the command never syncs.
+//! The marker is *engaged* before the first call is held: its private file is written, and both
+//! files, their directory and the names that lead there are synced. The marker is *cleared*
+//! after the commit. A lock on its files distinguishes a run in flight from an interrupted run,
+//! in any boot, container or pid namespace.
 //!
 //! Everyone may read the public file, so that users see root's interrupted runs. The private
 //! file has the command line, which may contain a password.
 //!
-//! The command may remove, replace or mount over the directory at any moment. An armed marker
-//! is then written again in the directory that is there; an engaged marker that was removed
-//! needs no removal.
+//! The command may remove, replace or mount over the directory at any moment. If so, `engage`
+//! writes an armed marker again, in the directory that it finds. `clear` succeeds for an engaged
+//! marker that was removed.
 
 mod files;
 
@@ -41,7 +41,7 @@ pub struct Marker {
     directory: PathBuf,
     content: MarkerContent,
     armed: Armed,
-    /// `directory`, open, once the marker has its names in it.
+    /// `directory`, open, from the moment before the files get their names in it.
     named: Option<InFlight>,
     engaged: bool,
     directories: Directories,
@@ -52,12 +52,11 @@ pub struct Marker {
 }
 
 impl Marker {
-    /// Arms the marker of `record` below `state`. Nothing is durable yet, but every error that
-    /// occurs without a flush has been found.
+    /// Arms the marker of `record` below `state`. Nothing is durable yet.
     ///
-    /// With `root`, `state` is in the root of another system. Its directories are then made
-    /// only when the marker is engaged, because some programs that install a system refuse a
-    /// root that is not empty. They are removed with the marker.
+    /// With `root`, `state` is in the root of another system. The directories of `state` are
+    /// then made only when the marker is engaged, because some programs that install a system
+    /// refuse a root that is not empty. The directories are removed with the marker.
     ///
     /// # Errors
     /// Names the act and path: a read-only or full file system, missing rights.
@@ -84,18 +83,18 @@ impl Marker {
         })
     }
 
-    /// Returns the marker with a `registry`, in which root's `status` finds its state
-    /// directory.
+    /// Returns the marker with `registry`: `engage` registers the marker's state directory there,
+    /// where root's `status` looks.
     pub fn registered_in(mut self, registry: PathBuf) -> Self {
         self.registry = Some(registry);
         self
     }
 
-    /// Makes the marker durable. Idempotent. A root that the command has removed gets no
-    /// marker, because the command is about to make the root itself.
+    /// Makes the marker durable. Does nothing if the marker is engaged, or if the command has
+    /// removed the root: the command is about to make the root itself.
     ///
     /// # Errors
-    /// Names the act and path; no call may be held then.
+    /// Names the act and path. After an error no call may be held.
     pub fn engage(&mut self) -> Result<(), Error> {
         let is_removed = |root: &PathBuf| {
             root.metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound)
@@ -120,8 +119,8 @@ impl Marker {
         Ok(())
     }
 
-    /// Adds `system` to the file systems of the engaged marker, durably. Calls on it may be
-    /// held afterwards.
+    /// Adds `system` to the file systems of the engaged marker, durably. Only then may calls on
+    /// `system` be held.
     ///
     /// # Errors
     /// Names the act and path.
@@ -164,25 +163,27 @@ impl Marker {
         self.root.is_some()
     }
 
-    /// Returns the path of the engaged marker.
+    /// Returns the path that the public file has once the marker is engaged.
     pub fn path(&self) -> PathBuf {
         self.directory.join(&self.content.public.name)
     }
 
-    /// Returns the marker's public file, whose file system is the marker's.
+    /// Returns the marker's public file, which shows on which file system the marker is.
     ///
     /// # Errors
-    /// No descriptor is left.
+    /// `EMFILE` or `ENFILE`: no descriptor is free.
     pub fn file(&self) -> Result<impl AsFd + use<>, Errno> {
         self.armed.file()
     }
 
-    /// Removes the marker durably: the run's data are safe. A marker that is gone already,
-    /// because the command emptied or replaced the directory, is cleared. Returns how long each sync
-    /// of the marker took, as a measure of the disk; none if no call was held.
+    /// Removes the marker durably, once the run's data are durable. Succeeds if the command has
+    /// removed the marker with its directory.
+    ///
+    /// Returns how long the syncs of the two new files and of the removal took, as a measure of
+    /// the disk; nothing if the marker was not engaged.
     ///
     /// # Errors
-    /// Names the act and path. The run is then reported as interrupted, which is safe.
+    /// Names the act and path. `status` may then report the run as interrupted, which is safe.
     pub fn clear(mut self) -> Result<Vec<Duration>, Error> {
         let Some(directory) = self.named.as_ref().filter(|_| self.engaged) else {
             return Ok(Vec::new());
@@ -193,7 +194,7 @@ impl Marker {
         rustix::fs::fsync(&directory).on("cannot sync", &self.directory)?;
         let removal = began.elapsed();
         let times = self.armed.sync_times().iter().copied().chain([removal]).collect();
-        // A command that replaced its root by a copy has copied the marker as well.
+        // A command that replaces its root by a copy copies the marker, too.
         if self.root.is_some()
             && let Ok(copy) = open_directory(&self.directory)
             && self.remove_from(&copy)?
@@ -220,7 +221,7 @@ impl Drop for Marker {
         if self.engaged {
             return;
         }
-        // No call was held, so a name that stays causes a false warning, not a missing one.
+        // No call was held: a name that stays causes a needless warning, and hides none.
         let named = self.named.as_ref().and_then(|named| named.descriptor().ok());
         if let Some(directory) = &named {
             let _ = self.remove_from(directory);
@@ -241,8 +242,8 @@ fn deepest_there(path: &Path) -> &Path {
 /// Calls `act` again while a directory is missing: another run that ends may remove the
 /// directory while it is empty.
 fn again_while_gone<T>(mut act: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
-    // Each failure means that another run has just ended; a path that stays missing is an
-    // error.
+    // Each failure means that another run has just ended. After 32 of them the path is missing
+    // for another reason.
     for _ in 0..32 {
         match act() {
             Err(error) if is_gone(&error) => {}
@@ -256,8 +257,8 @@ fn is_gone(error: &Error) -> bool {
     error.io().kind() == ErrorKind::NotFound
 }
 
-/// Whether the directory is on another file system than the armed file, because the command
-/// has mounted one there, or whether a project quota forbids the link.
+/// Whether the armed file cannot be linked into the directory (`EXDEV`, link(2)): the command
+/// has mounted another file system there, or the two have different project quotas.
 fn is_elsewhere(error: &Error) -> bool {
     error.io().kind() == ErrorKind::CrossesDevices
 }

@@ -1,14 +1,14 @@
-//! The pinned file systems: each has a descriptor that was opened before a call on it is held.
+//! The pinned file systems: those that a commit syncs, each pinned before a call on it is held.
 //!
-//! Only an early descriptor reports every write-back error of the run: the kernel reports an
-//! error to the descriptors that were open when it happened (syncfs(2), errseq; Linux 5.8). Such a
-//! pin keeps its mount busy, so the pin must be dropped before the run unmounts the file
-//! system.
+//! Only a descriptor that was opened before the run reports every write-back error of the run: the
+//! kernel reports an error to the descriptors that were open when it happened (syncfs(2), errseq;
+//! Linux 5.8). The descriptor keeps its mount busy, so the pin must be dropped before the run
+//! unmounts the file system.
 //!
-//! A file system that was mounted during the run gets a pin without a descriptor. Nothing is kept
-//! in use: a mount can end in ways that no process sees, such as the end of its namespace. The
-//! kernel then writes the file system out, as it does without a run. A descriptor that is opened
-//! later still reports an error that no syncfs(2) has reported (errseq_sample, lib/errseq.c).
+//! A file system that was mounted during the run gets a pin without a descriptor, and stays free to
+//! be unmounted. A mount can end unseen, for example with its namespace. The kernel then writes the
+//! file system out, as it does without a run. A descriptor that is opened later still reports an
+//! error that no syncfs(2) has reported (errseq_sample, lib/errseq.c).
 
 mod uppers;
 
@@ -28,28 +28,28 @@ use synconce_probe::filesystem::SyncKind;
 use synconce_probe::mounts::{DeviceId, Mount, id_of, mount_id};
 
 /// A file system and the descriptor by which it is committed. A clone shares the open file, so
-/// the kernel reports each write-back error to one of the two only (errseq).
+/// only one of the two gets each write-back error (errseq).
 #[derive(Clone, Debug)]
 pub struct Pin {
     /// The file system's device number.
     pub device: DeviceId,
     /// The mount point at which the file system was found.
     pub point: PathBuf,
-    /// Its type, as mountinfo gives it.
+    /// The type of the file system, as mountinfo gives it.
     pub type_name: String,
     /// The source of the mount.
     pub source: String,
     /// Whether this is a volatile overlay, through which nothing becomes durable.
     pub volatile: bool,
-    /// The upper file system of a writable overlay, or the candidates for it.
+    /// The pinned upper file system of an overlay, or the candidates for it ([`uppers_of`]).
     pub uppers: Vec<DeviceId>,
     /// Whether this is an overlay in memory, which a commit does not make durable.
     pub in_memory: bool,
-    /// Whether the descriptor was opened before the run.
+    /// Whether the file system was pinned at [`PinTime::Early`].
     pub early: bool,
-    /// The mount that the descriptor keeps busy.
+    /// The id of the mount (mountinfo), which a descriptor keeps busy.
     pub mount: u64,
-    /// Paths below the mount point that the user of the run may own.
+    /// Paths relative to the mount point that the user of the run may own.
     owned: Vec<PathBuf>,
     handle: Handle,
 }
@@ -58,9 +58,9 @@ pub struct Pin {
 #[derive(Clone, Debug)]
 enum Handle {
     Open(Arc<InFlight>),
-    /// Opened at the commit, by the thread that syncs: the server may not answer an open.
+    /// Opened at the commit, by the thread that syncs: a server may never answer an open.
     AtCommit,
-    /// None: before a sync the file system is looked up again.
+    /// Not opened yet: [`Pin::opened`] looks the file system up before a sync.
     None,
 }
 
@@ -75,7 +75,7 @@ impl Handle {
 pub enum PinTime {
     /// Before the command starts.
     Early,
-    /// At the first call there, or at a commit.
+    /// At the first call there, at a commit, or without a descriptor.
     Late,
 }
 
@@ -101,11 +101,11 @@ impl Pin {
         SyncKind::from_name(&self.type_name)
     }
 
-    /// Returns the pin with a descriptor, which is opened at one of `mounts`, as seen below `prefix`.
-    /// Returns `None` if no path leads to the file system: it is unmounted, or covered.
+    /// Returns the pin with a descriptor, opened at one of `mounts` as seen below `prefix`. Returns
+    /// `None` if no path leads to the file system: it is unmounted, or another mount covers it.
     ///
     /// # Errors
-    /// Those of open(2): the file system is there, and cannot be synced.
+    /// Those of open(2): the file system is mounted, but cannot be synced.
     pub fn opened(self, mounts: &[Mount], prefix: &Path) -> Result<Option<Self>, Errno> {
         for mount in mounts.iter().filter(|mount| mount.device == self.device) {
             match open(&below(prefix, &mount.point)) {
@@ -127,7 +127,7 @@ impl Pin {
         !matches!(self.handle, Handle::None)
     }
 
-    /// Syncs the file system. The first error is final.
+    /// Syncs the file system, and returns the time it took.
     pub(crate) fn sync(self) -> Synced {
         let began = Instant::now();
         self.sync_by_descriptor().map_err(|error| match error {
@@ -148,11 +148,11 @@ impl Pin {
             Handle::Open(handle) => handle.descriptor()?,
             Handle::AtCommit => match open(&self.point) {
                 Ok(handle) if mount_id(&handle) == Some(self.mount) => handle,
-                // Not accessible to this user: sync(2) reaches the file system.
+                // This user cannot reach the mount. The sync(2) of `Everything` covers it.
                 Ok(_) | Err(Errno::ACCESS | Errno::PERM | Errno::NOENT) => return Ok(()),
                 Err(error) => return Err(error),
             },
-            // The kernel's error for a file system that it does not have.
+            // The file system was not found.
             Handle::None => return Err(Errno::NODEV),
         };
         match self.kind() {
@@ -163,8 +163,8 @@ impl Pin {
                 rustix::fs::fsync(handle)
             }
             SyncKind::Disk { flushes: true } => file_system::sync_by(handle.as_fd(), &self.owned),
-            // No pin of the upper file system shows its error. fsync(2) of the overlay's root reaches
-            // the upper directory (`ovl_dir_fsync`).
+            // The upper file system has no pin that reports its errors. fsync(2) of the overlay's
+            // root reaches the upper directory (`ovl_dir_fsync`).
             SyncKind::Stacked if self.uppers.is_empty() => {
                 rustix::fs::syncfs(handle)?;
                 file_system::find_stop(handle.as_fd())?;
@@ -180,19 +180,21 @@ impl Pin {
 pub struct Pins(Vec<Pin>);
 
 impl Pins {
-    /// Pins, before the command starts, the writable disk file systems of `mounts` that can be opened.
+    /// Pins, before the command starts, the disk file systems and overlays of `mounts` that are
+    /// writable and can be opened.
     pub fn open(mounts: &[Mount]) -> Self {
         let mut pins = Self::default();
         pins.add_at(mounts, Path::new("/"), PinTime::Early);
         pins
     }
 
-    /// Pins the file systems of `paths`, and the upper file systems of the overlays among
-    /// them, in this namespace and before the run. Opens no other file system: its server may
-    /// hang, and another process may be about to unmount it.
+    /// Pins, before the command starts, the file systems of `paths` and the upper file systems of
+    /// overlays among them. Opens no other file system: its server may hang, and another process
+    /// may be about to unmount it.
     ///
     /// # Errors
-    /// Names a path that does not exist or is not on a disk file system.
+    /// Names a path that does not exist, or whose file system cannot be pinned: it is not on a
+    /// disk, is read-only, or cannot be opened.
     pub fn open_only(paths: &[PathBuf], mounts: &[Mount]) -> Result<Self, Error> {
         let mut wanted = HashSet::new();
         let mut asked = Vec::new();
@@ -216,8 +218,8 @@ impl Pins {
         }
     }
 
-    /// Adds late pins for the file systems of `mounts` that have none yet and can be reached below
-    /// `prefix` (`/` for this namespace, `/proc/PID/root` for another process's).
+    /// Adds late pins for the file systems of `mounts` that have none yet and can be opened below
+    /// `prefix`: `/` for this mount namespace, `/proc/PID/root` for that of another process.
     pub fn add(&mut self, mounts: &[Mount], prefix: &Path) {
         self.add_at(mounts, prefix, PinTime::Late);
     }
@@ -252,8 +254,8 @@ impl Pins {
         self.find_uppers(mounts, prefix);
     }
 
-    /// Notes that the user of the run may own `path`, an absolute path, which shows whether its file
-    /// system has stopped.
+    /// Notes the absolute path `path`, which the user of the run may own. On ext4 a sync finds a
+    /// stopped journal through a file that this user owns.
     pub fn note_owned(&mut self, path: &Path) {
         let above = self.0.iter_mut().filter(|pin| path.starts_with(&pin.point));
         let pin = above.max_by_key(|pin| pin.point.components().count());
@@ -269,15 +271,14 @@ impl Pins {
         self.0.retain(Pin::is_open);
     }
 
-    /// Adds pins for the file systems of `mounts` that only a sealed run holds: network file
-    /// systems, and those that a FUSE server keeps on a block device.
+    /// Adds pins for the file systems of `mounts` on which only a sealed run holds calls: network
+    /// file systems, and those that a FUSE server keeps on a block device.
     pub fn add_served(&mut self, mounts: &[Mount], time: PinTime) {
         for mount in mounts.iter().filter(|mount| mount.writable) {
             let handle = match mount.kind() {
                 SyncKind::Network => Handle::AtCommit,
                 SyncKind::Fuse { on_device: true } => {
-                    // The kernel refuses the device to an unprivileged user; the pin then
-                    // syncs by the server.
+                    // An unprivileged user may not open the device, and syncs by the server.
                     open(Path::new(&mount.source)).map_or(Handle::AtCommit, Handle::keep)
                 }
                 _ => continue,
@@ -288,7 +289,7 @@ impl Pins {
         }
     }
 
-    /// Finds the upper file systems of the overlays: an overlay's sync does not report their
+    /// Finds the pinned upper file systems of the overlays: an overlay's sync does not report their
     /// errors, and a volatile overlay's sync does not reach them.
     fn find_uppers(&mut self, mounts: &[Mount], prefix: &Path) {
         let uppers = |pin: &Pin| {
@@ -323,8 +324,7 @@ impl Pins {
         self.0.extract_if(.., wanted).collect()
     }
 
-    /// Pins the file system of `mount` by `file`, which is on it, because the mount point
-    /// itself cannot be opened.
+    /// Pins the file system of `mount`, whose mount point cannot be opened, by a file on it.
     pub fn adopt(&mut self, mount: &Mount, file: OwnedFd) {
         if !self.covers(mount.device) {
             self.0.push(Pin::new(mount, Handle::keep(file), PinTime::Late));
@@ -363,7 +363,7 @@ impl From<Pin> for Pins {
 
 fn pin(mount: &Mount, prefix: &Path, time: PinTime) -> Option<Pin> {
     let handle = open(&below(prefix, &mount.point)).ok()?;
-    // Another mount may cover this mount point: then the path leads to another file system.
+    // If another mount covers this mount point, the path leads to another file system.
     if mount_id(handle.as_fd())? != mount.id {
         return None;
     }
@@ -380,7 +380,7 @@ fn open(path: &Path) -> Result<OwnedFd, Errno> {
 /// # Errors
 /// Names a path that cannot be opened, or whose mount is not among `mounts`.
 pub fn mount_of<'a>(path: &Path, mounts: &'a [Mount]) -> Result<&'a Mount, Error> {
-    // Sends no request to a file server (statx(2)), which may hang.
+    // With `STATX_DONT_SYNC` no request goes to a file server, which may hang (statx(2)).
     let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
     let stat = rustix::fs::statx(rustix::fs::CWD, path, flags, StatxFlags::MNT_ID);
     let id = id_of(&stat.on("cannot open", path)?);

@@ -8,25 +8,24 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The version of the format of [`RunRecord`]. Version 1 had the whole record in one file that
+/// The version of the format of [`RunRecord`]. In version 1 the whole record was in one file, which
 /// everyone could read.
 pub const VERSION: u32 = 2;
 
 /// A run, as its marker and its run file describe it.
 ///
-/// The record is for people to read: bytes that are not UTF-8 are replaced, in words and in
-/// paths.
+/// The record is for people to read. Bytes of words and paths that are not UTF-8 are replaced.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunRecord {
     /// [`VERSION`] of the program that wrote the record.
     pub version: u32,
     /// The run's id, unique on a host.
     pub id: String,
-    /// The part that only the user of the run may read. `None` if it may not be read, or is
-    /// damaged.
+    /// The part that only the user of the run may read. `None` if this process cannot read that
+    /// part, and in the public file.
     #[serde(flatten)]
     pub private: Option<Private>,
-    /// When the run started, RFC 3339 in UTC.
+    /// When the run started, as [`now`] returns it.
     pub started: String,
     /// The kernel's boot id at the start.
     pub boot: String,
@@ -34,7 +33,7 @@ pub struct RunRecord {
     pub user: u32,
     /// The supervisor's process id, in its own pid namespace.
     pub supervisor: u32,
-    /// Whether the filter alone answers calls.
+    /// Whether the run is sealed: the filter alone answers calls.
     pub sealed: bool,
     /// The file systems on which the run may have held calls.
     pub file_systems: Vec<FileSystem>,
@@ -46,14 +45,14 @@ pub struct RunRecord {
 pub struct Private {
     /// The command and its arguments.
     pub command: Vec<String>,
-    /// The options of the run, as they were typed. `None` if the run was not typed, or if an earlier
-    /// version wrote the record.
+    /// The options of the run, as they were typed. `None` if no command line started the run, or
+    /// if an earlier version wrote the record.
     #[serde(default)]
     pub options: Option<Vec<String>>,
     /// The command's working directory.
     #[serde(serialize_with = "text::path")]
     pub directory: PathBuf,
-    /// The target of `--root`.
+    /// The directory of `--root`, if it was given.
     #[serde(serialize_with = "text::path_if_any")]
     pub root: Option<PathBuf>,
 }
@@ -64,8 +63,9 @@ impl RunRecord {
         Self { private: None, ..self.clone() }
     }
 
-    /// Reads the public part from `text`, followed by the file systems that were added later.
-    /// An incomplete entry at the end was never durable, and no call was held because of it.
+    /// Parses the public part from `text`, followed by the file systems that were added later.
+    /// Ignores an incomplete entry at the end, which was never durable: no call on its file system
+    /// was held.
     ///
     /// # Errors
     /// Those of `serde_json`.
@@ -78,7 +78,7 @@ impl RunRecord {
         Ok(record)
     }
 
-    /// Returns the content of the two files of the run: the public file and the private file.
+    /// Returns the content of the public file and of the private file.
     ///
     /// # Errors
     /// Those of `serde_json`.
@@ -101,7 +101,7 @@ pub struct FileSystem {
     /// The mount point.
     #[serde(serialize_with = "text::path")]
     pub mount_point: PathBuf,
-    /// Its type.
+    /// The type of the file system, as mountinfo gives it.
     #[serde(rename = "type")]
     pub type_name: String,
     /// The source of the mount.
@@ -122,7 +122,7 @@ impl FileSystem {
 /// Returns the boot id of the running kernel (random(4)).
 ///
 /// # Errors
-/// Names the file of /proc, which a sandbox can leave out.
+/// Names the file of /proc, which may be missing in a sandbox.
 pub fn boot_id() -> Result<String, Error> {
     let path = Path::new("/proc/sys/kernel/random/boot_id");
     let text = std::fs::read_to_string(path).on("cannot read", path)?;
@@ -137,16 +137,18 @@ pub fn now() -> String {
     humantime::format_rfc3339_seconds(SystemTime::now()).to_string()
 }
 
-/// Returns the seconds since 1970 of a `time`, RFC 3339. `None` for any other text.
+/// Returns the seconds since 1970 of `time`, RFC 3339 in UTC. Returns `None` for any other text,
+/// and for a time before 1970.
 pub fn seconds(time: &str) -> Option<i64> {
     let time = humantime::parse_rfc3339(time).ok()?;
     time.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_secs().try_into().ok()
 }
 
-/// Returns `seconds` since 1970 as a time, RFC 3339 in UTC.
+/// Returns `seconds` since 1970 as a time, RFC 3339 in UTC. Returns the start of 1970 for a time
+/// after the year 9999.
 pub fn time(seconds: u64) -> String {
     let time = UNIX_EPOCH.checked_add(Duration::from_secs(seconds));
-    // Later than the year 9999, humantime formats nothing.
+    // humantime refuses to format a time after the year 9999.
     let time = time.filter(|_| seconds < 253_402_300_800).unwrap_or(UNIX_EPOCH);
     humantime::format_rfc3339_seconds(time).to_string()
 }

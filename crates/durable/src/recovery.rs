@@ -1,5 +1,4 @@
-//! What is found in the state and runtime directories: runs in flight, interrupted runs, and
-//! runs whose survivors are still served.
+//! Finds and removes markers in a state directory: those of runs in flight and of interrupted runs.
 
 use crate::error::{Context, Error};
 use crate::marker::{RUNS, is_marker};
@@ -16,9 +15,9 @@ use std::path::{Path, PathBuf};
 /// The state of a run, by its marker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MarkerState {
-    /// The supervisor holds the lock: the run goes on.
+    /// The supervisor holds the lock: the run has not ended.
     InFlight,
-    /// No process holds the lock: the run was cut short.
+    /// No process holds the lock: the run ended without removing its marker.
     Interrupted,
 }
 
@@ -32,13 +31,13 @@ pub struct FoundMarker {
     /// The path of the public file.
     #[serde(serialize_with = "text::path")]
     pub path: PathBuf,
-    /// The user that owns the public file.
+    /// The user that owns the public file; `u32::MAX` if the run ended during the read.
     pub owner: u32,
     /// The run's id, from the file's name, even if the content cannot be read.
     pub id: String,
     /// Whether the run is in flight or interrupted.
     pub state: MarkerState,
-    /// The content; `None` if it is damaged. A damaged marker still means an interrupted run.
+    /// The content; `None` if it is damaged or may not be read. The marker counts all the same.
     pub record: Option<RunRecord>,
 }
 
@@ -49,8 +48,8 @@ impl FoundMarker {
     }
 }
 
-/// Returns the markers below the state directory `state`, oldest first. A missing directory
-/// has none.
+/// Returns the markers below the state directory `state`, sorted by id, which begins with the time
+/// of the start. A missing directory has none.
 ///
 /// # Errors
 /// Names a path that cannot be read. An unreadable directory is not an empty one.
@@ -58,8 +57,8 @@ pub fn markers(state: &Path) -> Result<Vec<FoundMarker>, Error> {
     Ok(markers_among(state, &mut { usize::MAX })?.0)
 }
 
-/// Like [`markers`], but reads at most `left` names of any kind and subtracts them from
-/// `left`. Also returns whether all names were read.
+/// Like [`markers`], but reads at most `left` names of any kind, and subtracts their number from
+/// `left`. Also returns whether these were all names.
 ///
 /// # Errors
 /// Those of [`markers`].
@@ -85,7 +84,7 @@ pub fn markers_among(state: &Path, left: &mut usize) -> Result<(Vec<FoundMarker>
     Ok((found, all))
 }
 
-/// Returns the marker at `path`, or `None` if the run ended meanwhile.
+/// Returns the marker at `path`; `None` if it was removed meanwhile, or if a directory is there.
 fn examine(path: PathBuf) -> Result<Option<FoundMarker>, Error> {
     let id = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let (state, record) = match open(&path) {
@@ -97,11 +96,11 @@ fn examine(path: PathBuf) -> Result<Option<FoundMarker>, Error> {
             };
             (state, read_record(&file, &path).ok())
         }
-        // No run creates such a file. The end of a run with this name was not recorded.
+        // A link, socket or device. No run makes one, but it may have replaced a marker.
         Err(Errno::LOOP | Errno::NXIO | Errno::NODEV) => (MarkerState::Interrupted, None),
-        // A marker that may not be read is reported, and does not hide other markers.
+        // An error would hide the other markers.
         Err(Errno::ACCESS) => (MarkerState::Interrupted, None),
-        // A directory was never a marker: no program turns a file into a directory.
+        // A directory was never a marker: rename(2) puts none in the place of a file.
         Err(Errno::NOENT | Errno::ISDIR) => return Ok(None),
         other => return other.map(|_| None).on("cannot open", &path),
     };
@@ -131,9 +130,9 @@ pub fn read_private(path: &Path) -> Option<Private> {
     read(&open(&path.with_extension(PRIVATE)).ok()?).ok()
 }
 
-/// Whether the run of the marker `file`, at `path`, goes on. Its supervisor has locked both
-/// files. Every user can lock the public file, so the private file decides if it can be
-/// opened.
+/// Whether the run of the marker `file`, at `path`, has not ended. Until then the supervisor holds
+/// a lock on both files. Every user can lock the public file, so the lock on the private file
+/// decides, if this process may open that file.
 pub(crate) fn is_in_flight(file: &File, path: &Path) -> bool {
     match open(&path.with_extension(PRIVATE)) {
         Ok(private) => is_locked(&private),
@@ -141,8 +140,8 @@ pub(crate) fn is_in_flight(file: &File, path: &Path) -> bool {
     }
 }
 
-/// Removes the marker `found` durably. A marker that is gone already, through another name of
-/// its directory or by another process, is no error.
+/// Removes the marker `found` durably. A missing marker is no error: another process may have
+/// removed it, or this process through another name of the directory.
 ///
 /// # Errors
 /// Names the act and path.
@@ -152,8 +151,7 @@ pub fn clear(found: &FoundMarker) -> Result<(), Error> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         other => other.on("cannot remove", &found.path)?,
     }
-    // A private file alone has no meaning. If it cannot be removed here, a later run removes
-    // it.
+    // A private file alone has no meaning, and the next run removes it (`earlier::find`).
     let _ = std::fs::remove_file(found.path.with_extension(PRIVATE));
     File::open(directory).and_then(|file| file.sync_all()).on("cannot sync", directory)
 }

@@ -1,8 +1,8 @@
 //! The registry of state directories, by which root's `status` finds the runs of every user.
 //!
-//! Each state directory other than the system's own has one *pointer* in the registry: a small
-//! file that contains the directory's path and is owned by its user. As in `/tmp`, every user
-//! may add files, so nothing that is read here can be trusted.
+//! Each state directory other than the system's own has a *pointer* in the registry: a small
+//! file that contains the path of the directory and belongs to the directory's user. As in `/tmp`,
+//! every user may add files, so nothing that is read here can be trusted.
 
 use crate::directories::{self, Directories};
 use crate::error::{Context, Error};
@@ -21,10 +21,10 @@ use synconce_probe::mounts::{self, Mount};
 
 /// The version of the format of [`Pointer`].
 const VERSION: u32 = 1;
-/// An upper bound of the size of a pointer, in bytes: two paths, each byte of which JSON may
-/// write as six.
+/// The largest size of a pointer in bytes. A pointer has three paths of at most 4 KiB each, and
+/// JSON writes most bytes as one byte.
 const LONGEST: u64 = 64 << 10;
-/// The number of pointers read per user; only a user that floods the registry has more.
+/// The most pointers that are read per user; only a user that floods the registry has more.
 const MOST: usize = 1024;
 /// The mode of a durable pointer: the last step of registration removes the write permission.
 const DURABLE: u32 = 0o444;
@@ -51,8 +51,8 @@ pub struct Registered {
 }
 
 impl Registered {
-    /// Whether the directory's file system is mounted where it was. A directory that is
-    /// missing then has been removed.
+    /// Whether the directory's file system is mounted where it was. If so, a missing directory has
+    /// been removed, and is not only unmounted.
     ///
     /// # Errors
     /// Those of reading `/proc/self/mountinfo`.
@@ -63,8 +63,8 @@ impl Registered {
     }
 }
 
-/// Returns the file system of `directory`, which need not exist, from the list of `mounts`:
-/// the file system itself may hang.
+/// Returns the file system of `directory`, which need not exist. Looks only at `mounts`, because a
+/// call on the file system may hang.
 fn file_system_of(directory: &Path, mounts: &[Mount]) -> Option<FileSystem> {
     let above = |mount: &&Mount| directory.starts_with(&mount.point);
     // Of several mounts at one point, the last covers the others.
@@ -79,8 +79,8 @@ fn file_system_of(directory: &Path, mounts: &[Mount]) -> Option<FileSystem> {
 /// Registers the state directory `state` in `registry` durably, unless it is the system's own
 /// or is registered already.
 ///
-/// Errors are ignored, because a run does not need its pointer: root also searches the usual
-/// directory in every user's home, and the user's own `status` needs no pointer.
+/// Errors are ignored, because a run does not need the pointer: root's `status` also looks into the
+/// default state directory in every user's home, and the user's own `status` needs no pointer.
 pub(crate) fn register(state: &Path, registry: &Path) {
     if rustix::process::geteuid().is_root() && !is_open_to_all(registry) {
         let _ = make(registry);
@@ -90,7 +90,8 @@ pub(crate) fn register(state: &Path, registry: &Path) {
     }
 }
 
-/// The mode of the registry: every user may add files, and remove only their own.
+/// The mode of the registry: every user may add files, and may remove only their own (the sticky
+/// bit, as in `/tmp`).
 const OPEN_TO_ALL: u32 = 0o1777;
 
 fn is_open_to_all(registry: &Path) -> bool {
@@ -105,16 +106,15 @@ fn make(registry: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Creates a pointer to `state` under a name derived from its path. If another user has taken
-/// that name, a name with the same prefix and a random suffix is used, which cannot be
-/// guessed.
+/// Makes sure that a durable pointer to `state` exists. Its name has a hash of the path. If another
+/// user has taken that name, the suffix is random, so that no user can guess it.
 fn point_to(state: &Path, registry: &Path) -> io::Result<()> {
     let user = rustix::process::geteuid().as_raw();
     let begin = format!("{user}-{:016x}-", hash(state.as_os_str().as_bytes()));
     let usual = registry.join(format!("{begin}0.json"));
     if usual.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
         match create(state, &usual, registry) {
-            // Another run created the pointer first, and may not have synced the name yet.
+            // Another run has just created the pointer, and may not have synced it yet.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             other => return other,
         }
@@ -140,15 +140,15 @@ fn point_to(state: &Path, registry: &Path) -> io::Result<()> {
     }
 }
 
-/// Whether the file at `path` is this user's pointer to `state`: another user may have moved
-/// or linked a different file of this user to that name.
+/// Whether the file at `path` is a pointer to `state` that belongs to `user`. Another user may have
+/// moved or linked a different file of `user` to that name.
 fn is_ours(path: &Path, there: &Metadata, user: u32, state: &Path) -> bool {
     let is_pointer = || read(path).is_some_and(|it| it.pointer.directory == state);
     there.is_file() && there.uid() == user && is_pointer()
 }
 
-/// Whether an existing pointer needs no sync any more: it was synced, or it is so old that the
-/// kernel has written it back.
+/// Whether a pointer needs no sync: it was synced, or it is so old that the kernel has written it
+/// back.
 fn is_durable(there: &Metadata) -> bool {
     there.mode() & 0o777 == DURABLE || there.modified().is_ok_and(directories::is_old)
 }
@@ -175,15 +175,16 @@ fn make_durable(path: &Path, registry: &Path) -> io::Result<()> {
     file.set_permissions(Permissions::from_mode(DURABLE))
 }
 
-/// Returns the FNV-1a hash, which is the same in every version, so that the name is found
-/// again.
+/// Returns the FNV-1a hash. Every version of synconce must use the same hash, to find the pointer
+/// of an earlier version.
 fn hash(bytes: &[u8]) -> u64 {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
-/// Returns the pointers in `registry`, and the number of names in it that are no pointers or
-/// were skipped because their owner has too many. A missing registry has no pointers.
+/// Returns the pointers in `registry`, and the number of other files: those that are no pointers,
+/// and those over the limit of their owner. Hidden files do not count. A missing registry has no
+/// pointers.
 ///
 /// # Errors
 /// Names the registry if it cannot be read.
@@ -196,10 +197,10 @@ pub fn pointers(registry: &Path) -> Result<(Vec<Registered>, usize), Error> {
         |path: &PathBuf| path.file_name().is_some_and(|name| name.as_bytes().starts_with(b"."));
     let (mut found, mut others) = (Vec::new(), 0);
     let mut of_owner: HashMap<u32, usize> = HashMap::new();
-    // Unfinished files are hidden.
+    // An unfinished file has a hidden name.
     let paths = entries.flatten().map(|entry| entry.path()).filter(|path| !is_hidden(path));
     for path in paths {
-        // A user that floods the registry hides only their own pointers.
+        // The limit is per user: a flood hides only pointers of the user that made it.
         let owner = path.symlink_metadata().map_or(u32::MAX, |there| there.uid());
         let count = of_owner.entry(owner).or_default();
         *count += 1;
@@ -214,7 +215,7 @@ pub fn pointers(registry: &Path) -> Result<(Vec<Registered>, usize), Error> {
 fn read(path: &Path) -> Option<Registered> {
     let file = state_file::open(path).ok()?;
     let metadata = file.metadata().ok()?;
-    // With a second link, the file may belong to another user.
+    // Another user may have made a second link here, to a file of the owner.
     if !metadata.is_file() || metadata.nlink() != 1 || metadata.len() > LONGEST {
         return None;
     }

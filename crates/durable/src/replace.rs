@@ -1,5 +1,6 @@
-//! Durable changes of files that other programs own. A crash leaves either the old file or the
-//! new file, whole. When a function returns, its change is durable.
+//! Durable changes of single files, links and directories, also of those that belong to other
+//! programs. A crash leaves either the old file or the new file, whole. When a function returns,
+//! its change is durable.
 
 use crate::error::{Context, Error};
 use crate::{file_system, mutant};
@@ -12,8 +13,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// The suffix of the name of an unfinished file. No program that reads drop-in directories
-/// reads files with this suffix.
+/// The suffix of the name of an unfinished file. Programs that read a drop-in directory ignore a
+/// file with this suffix.
 const SUFFIX: &str = ".synconce-new";
 
 /// The mode and owner of a new file.
@@ -33,7 +34,7 @@ impl Rights {
     }
 }
 
-/// Replaces the file at `path`, which exists and is no link. The new file gets the old file's
+/// Replaces the file at `path`, which must exist and be no link. The new file gets the old file's
 /// owner, mode and, where permitted, extended attributes.
 ///
 /// # Errors
@@ -51,8 +52,8 @@ pub fn replace(path: &Path, content: &[u8]) -> Result<(), Error> {
     })
 }
 
-/// Writes the file `path` with `rights`. A file or link of this name is replaced, with its owner
-/// and mode, and no link is followed.
+/// Writes a new file with `rights` at `path`. Replaces a file or link there, and follows no link.
+/// Nothing of the old file is kept, not its owner or mode either.
 ///
 /// # Errors
 /// Names the act and path. An old file is then intact, or the new file is whole.
@@ -85,10 +86,10 @@ pub fn write(path: &Path, content: &[u8], rights: Rights) -> Result<(), Error> {
     }
 }
 
-/// Writes the file `path`, which does not exist yet.
+/// Writes a new file with `rights` at `path`.
 ///
 /// # Errors
-/// Names the act and path. A file that exists by then is left alone.
+/// Names the act and path. A file that exists there stays as it is (`EEXIST`).
 pub fn create(path: &Path, content: &[u8], rights: Rights) -> Result<(), Error> {
     let place = NameInDirectory::open(path)?;
     place.write(content, |new| give(new, rights))?;
@@ -105,20 +106,20 @@ pub fn create(path: &Path, content: &[u8], rights: Rights) -> Result<(), Error> 
     place.sync()
 }
 
-/// Makes a symbolic link to `target` at `path`, which does not exist yet.
+/// Makes a symbolic link to `target` at `path`.
 ///
 /// # Errors
-/// Names the act and path.
+/// Names the act and path, also if `path` exists (`EEXIST`).
 pub fn link(target: &Path, path: &Path) -> Result<(), Error> {
     let place = NameInDirectory::open(path)?;
     rustix::fs::symlinkat(target, &place.directory, place.name()).on("cannot create", path)?;
     place.sync()
 }
 
-/// Makes `path`, which does not exist yet, a hard link to the file `existing`.
+/// Makes `path` a hard link to the file `existing`.
 ///
 /// # Errors
-/// Names the act and path.
+/// Names the act and path, also if `path` exists (`EEXIST`).
 pub fn hard_link(existing: &Path, path: &Path) -> Result<(), Error> {
     let place = NameInDirectory::open(path)?;
     std::fs::hard_link(existing, path).on("cannot create", path)?;
@@ -133,7 +134,7 @@ pub fn rename(from: &Path, to: &Path) -> Result<(), Error> {
     let (old, new) = (NameInDirectory::open(from)?, NameInDirectory::open(to)?);
     rustix::fs::renameat(&old.directory, old.name(), &new.directory, new.name())
         .on("cannot replace", to)?;
-    // First the new name: a crash between both leaves the file at least one name.
+    // First the new name: a crash between the two syncs must leave the file one of its names.
     new.sync()?;
     old.sync()
 }
@@ -146,13 +147,13 @@ pub fn remove(path: &Path) -> Result<(), Error> {
     let place = NameInDirectory::open(path)?;
     match rustix::fs::unlinkat(&place.directory, place.name(), AtFlags::empty()) {
         Err(Errno::NOENT) => Ok(()),
-        // A read-only file system refuses before the kernel looks for the name.
+        // On a read-only file system, unlink(2) of a missing file also fails with EROFS.
         Err(Errno::ROFS) if !exists(path)? => Ok(()),
         other => other.on("cannot remove", path).and_then(|()| place.sync()),
     }
 }
 
-/// Removes the unfinished file that a crash left while `path` was written.
+/// Removes the unfinished file of a write of `path` that a crash ended, if there is one.
 ///
 /// # Errors
 /// Names the act and path.
@@ -167,7 +168,7 @@ pub fn remove_unfinished(path: &Path) -> Result<(), Error> {
 /// Whether there is a file of any kind at `path`, a dangling link included.
 ///
 /// # Errors
-/// Names the path. A file that cannot be looked at, as on a failed disk, is not missing.
+/// Names the path. An error other than `ENOENT`, as on a failed disk, does not mean "missing".
 pub fn exists(path: &Path) -> Result<bool, Error> {
     match path.symlink_metadata() {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
@@ -191,7 +192,7 @@ pub fn make_directories_above(path: &Path) -> Result<(), Error> {
     missing_above(path).iter().try_for_each(|missing| make_directory(missing))
 }
 
-/// Makes the directory `path`, readable by all. An existing directory stays.
+/// Makes the directory `path`, readable by all. An existing directory stays as it is.
 ///
 /// # Errors
 /// Names the act and path.
@@ -224,7 +225,7 @@ pub fn remove_directory_if_empty(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// Makes the names of the directory of `path` durable, which another program has changed.
+/// Syncs the directory of `path`, in which another program has changed names.
 ///
 /// # Errors
 /// Names the act and path.
@@ -262,15 +263,16 @@ impl<'a> NameInDirectory<'a> {
         set_up: impl FnOnce(BorrowedFd<'_>) -> Result<(), Errno>,
     ) -> Result<(), Error> {
         let name = self.temporary();
-        // An unfinished file of a crash is of no use.
+        // A crash may have left the file of an earlier write.
         let _ = rustix::fs::unlinkat(&self.directory, &name, AtFlags::empty());
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         // No other user may read the file before it has its final mode and owner.
         let file = rustix::fs::openat(&self.directory, &name, flags, Mode::RUSR | Mode::WUSR);
         let mut file = File::from(file.on("cannot create a file beside", self.path)?);
-        let written = set_up(file.as_fd())
-            .map_err(Into::into)
-            .and_then(|()| file.write_all(content))
+        // A write removes capabilities from a file (`file_remove_privs`).
+        let written = file
+            .write_all(content)
+            .and_then(|()| set_up(file.as_fd()).map_err(Into::into))
             .and_then(|()| if mutant::is("setup-unsynced") { Ok(()) } else { file.sync_all() });
         written.map_err(|error| self.give_up(error)).on("cannot write", self.path)
     }
@@ -307,8 +309,8 @@ fn give(file: BorrowedFd<'_>, rights: Rights) -> Result<(), Errno> {
     rustix::fs::fchmod(file, Mode::from_raw_mode(rights.mode))
 }
 
-/// Copies extended attributes (access lists, security labels). Some cannot be set by every
-/// user, or on every file system; the file is usable without them.
+/// Copies extended attributes (access lists, security labels). Ignores errors: not every user may
+/// set each of them, and not every file system has them. The file is usable without them.
 fn copy_attributes(from: &File, to: BorrowedFd<'_>) {
     let mut names = vec![0_u8; 64 << 10];
     let Ok(length) = rustix::fs::flistxattr(from, &mut names[..]) else { return };

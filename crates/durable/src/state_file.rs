@@ -1,6 +1,7 @@
-//! A file in a state directory: made without a name, and locked while its run goes on.
+//! A file in a state directory. It is made without a name, and locked until its run ends.
 //!
-//! After a crash, or by another user's choice, anything can be at a path that is read here.
+//! A path that is read here can lead to anything: another user may have put it there, or a crash
+//! may have damaged it.
 
 use crate::error::{Context, Error};
 use crate::in_flight::InFlight;
@@ -12,14 +13,13 @@ use std::io::{self, Read, Seek, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-/// The suffix of a public file, which shows that a run is in flight, and which everyone may
-/// read.
+/// The suffix of a public file, the part of a marker that everyone may read.
 pub(crate) const PUBLIC: &str = "json";
-/// The suffix of a private file, which only the user of the run may read.
+/// The suffix of a private file, the part of a marker that only the user of the run may read.
 pub const PRIVATE: &str = "private";
 
-/// An upper bound of the size of a record, in bytes: a command's words are at most 6 MiB
-/// (execve(2)), each byte of which JSON may write as six.
+/// The most bytes that are read of a record. A command line has at most 6 MiB (execve(2)), and
+/// JSON writes a byte as at most six.
 const LONGEST: u64 = 64 << 20;
 
 /// The name, content and mode of one file.
@@ -30,16 +30,17 @@ pub(crate) struct StatePart {
     pub(crate) mode: Mode,
 }
 
-/// A locked file with its content.
+/// A locked file that has its content, and does not have its name yet.
 #[derive(Debug)]
 pub(crate) struct Unnamed {
     file: File,
-    /// The file's name until it gets its own, on a file system without O_TMPFILE.
+    /// The file's first name, on a file system without O_TMPFILE.
     temporary: Option<String>,
 }
 
 impl Unnamed {
-    /// Writes and locks a file in `directory` that is to get the name of `part`.
+    /// Makes a file in `directory` with the content and mode of `part`, and locks it. The file does
+    /// not get the name of `part` yet.
     pub(crate) fn new(directory: &OwnedFd, part: &StatePart) -> io::Result<Self> {
         let (mut file, temporary) = create(directory, &part.name, part.mode)?;
         file.write_all(&part.text)?;
@@ -51,7 +52,10 @@ impl Unnamed {
         Ok(Self { file, temporary })
     }
 
-    /// Gives the file, which was made in `from`, its name in `to`.
+    /// Gives the file the name `name` in `to`. The file was made in `from`.
+    ///
+    /// # Errors
+    /// `EEXIST` if `to` has the name. With a temporary name instead, the old file is replaced.
     pub(crate) fn give_name(&self, from: &OwnedFd, to: &OwnedFd, name: &str) -> Result<(), Errno> {
         if let Some(temporary) = &self.temporary {
             return rustix::fs::renameat(from, temporary, to, name);
@@ -60,16 +64,16 @@ impl Unnamed {
         rustix::fs::linkat(rustix::fs::CWD, &path, to, name, AtFlags::SYMLINK_FOLLOW)
     }
 
-    /// Removes the temporary name in `directory`, where the file was made.
+    /// Removes the temporary name, if there is one, in `directory`, where the file was made.
     pub(crate) fn forget(&self, directory: &OwnedFd) {
         if let Some(temporary) = &self.temporary {
-            // No call was held, and a file with a temporary name is no marker.
+            // A file with a temporary name is no marker, so it may stay.
             let _ = remove(directory, temporary);
         }
     }
 }
 
-/// An [`Unnamed`] file that is kept out of sight.
+/// An [`Unnamed`] file that is kept in a socket, where fuser(1) does not find it.
 #[derive(Debug)]
 pub(crate) struct Kept {
     file: InFlight,
@@ -83,10 +87,10 @@ impl From<Unnamed> for Kept {
 }
 
 impl Kept {
-    /// Returns the file with a descriptor. The lock stays when the descriptor is closed.
+    /// Returns the file with a new descriptor. The lock outlives the descriptor.
     ///
     /// # Errors
-    /// No descriptor is left.
+    /// `EMFILE` or `ENFILE`: no descriptor is free.
     pub(crate) fn get(&self) -> Result<Unnamed, Errno> {
         let (file, temporary) = (self.file.descriptor()?.into(), self.temporary.clone());
         Ok(Unnamed { file, temporary })
@@ -130,19 +134,20 @@ fn create(directory: &OwnedFd, name: &str, mode: Mode) -> Result<(File, Option<S
     }
 }
 
-/// Reopens the file for reading only: the run may remount its disk read-only, which fails
-/// while a file is open for writing. A lock belongs to one open file description, so the file
-/// is locked afterwards.
+/// Reopens the file for reading only: the run may remount its disk read-only, which fails while a
+/// file is open for writing. Lock the returned file and not `file`, because a lock belongs to one
+/// open file description (flock(2)).
 fn for_reading(file: File) -> File {
-    // Without /proc the file stays open for writing, and the disk stays writable.
+    // Without /proc the file stays open for writing, and the remount fails.
     File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap_or(file)
 }
 
-/// Opens the file at `path` for reading. Follows no link and does not block.
+/// Opens the file at `path` for reading. Does not follow a link at `path`, and does not block. Also
+/// opens a FIFO or a device.
 ///
 /// # Errors
-/// `ELOOP` for a link, `ENXIO` or `ENODEV` for a socket or device, `EISDIR` for a directory,
-/// and those of open(2).
+/// `ELOOP` for a link, `ENXIO` for a socket, `ENXIO` or `ENODEV` for a device without a driver,
+/// `EISDIR` for a directory, and those of open(2).
 pub fn open(path: &Path) -> Result<File, Errno> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | flags;
@@ -153,7 +158,7 @@ pub fn open(path: &Path) -> Result<File, Errno> {
     }
 }
 
-/// Reads the JSON in `file` from its start, up to the size limit of a record.
+/// Parses the JSON in `file`, from its start. Reads at most 64 MiB.
 ///
 /// # Errors
 /// Those of reading, and `InvalidData` if the content is not a `T`.
@@ -169,7 +174,8 @@ pub(crate) fn content(mut file: &File) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Whether a process holds the exclusive lock on `file`.
+/// Whether another open file description has an exclusive lock on `file`. If not, `file` has a
+/// shared lock from now on (flock(2)).
 pub fn is_locked(file: &File) -> bool {
     rustix::fs::flock(file, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
 }

@@ -11,20 +11,22 @@ pub type Synced = Result<Duration, SyncFailure>;
 /// Why a sync did not make data durable.
 #[derive(Debug)]
 pub enum SyncFailure {
-    /// The kernel reported a write-back error, during the run or now.
+    /// The sync failed: the kernel lost a write during the run or now, or has stopped writing the
+    /// file system.
     Sync(io::Error),
-    /// The sync was not begun, for want of a descriptor. A later one reports what it would have.
+    /// No descriptor was free, so the sync did not begin. A later sync can still report an error.
     NotBegun(io::Error),
     /// The device file of a disk could not be opened or flushed.
     Disk(PathBuf, io::Error),
-    /// No request was completed for this long, by these disks if they are not named elsewhere.
+    /// The sync made no progress for this long. The disks are those that made none; for the sync of
+    /// one file system there are none, because the report names the file system.
     Hung(Duration, Vec<PathBuf>),
-    /// A volatile overlay whose upper file system cannot be reached.
+    /// The file system is a volatile overlay, and its upper file system is not pinned.
     Volatile,
 }
 
 impl SyncFailure {
-    /// Whether a later sync may succeed although writes are lost.
+    /// Whether a later sync may succeed although writes were lost (the kernel reports a loss once).
     pub fn may_hide_a_loss(&self) -> bool {
         !matches!(self, Self::NotBegun(_) | Self::Volatile)
     }

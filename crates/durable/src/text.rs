@@ -1,13 +1,13 @@
 //! Paths as text, for people to read and for shells.
 //!
-//! serde refuses to serialise a path that is not UTF-8. The error would end a run whose record
-//! or last message contains such a path.
+//! serde refuses to serialise a path that is not UTF-8. Without the functions here, this error
+//! would end a run whose record or last message contains such a path.
 
 use serde::{Serialize, Serializer};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Serialises `path`, and replaces bytes that are not UTF-8.
+/// Serialises `path` as text in which bytes that are not UTF-8 are replaced.
 ///
 /// # Errors
 /// Those of `serializer`.
@@ -34,13 +34,14 @@ pub fn paths<S: Serializer>(paths: &[PathBuf], serializer: S) -> Result<S::Ok, S
     serializer.collect_seq(paths.iter().map(|path| path.to_string_lossy()))
 }
 
-/// Returns `name`, or quotes if it is empty: a message shows that there is no name.
+/// Returns `name`, or `''` if it is empty, so that a message shows an empty name.
 pub fn shown(name: &str) -> &str {
     if name.is_empty() { "''" } else { name }
 }
 
-/// Returns `path` as one word of a POSIX shell. Bytes that are not UTF-8, and characters that a
-/// terminal acts on, are printed by the shell itself, so that the word can be shown and typed.
+/// Returns `path` as one word of a POSIX shell, which can be shown and typed. In the word, a call of
+/// printf(1) prints bytes that are not UTF-8 and characters that a terminal acts on. Line breaks at
+/// the end of the path stand in the word as they are.
 pub fn quote(path: &Path) -> String {
     let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_./:=@%+,".contains(byte);
     let bytes = path.as_os_str().as_bytes();
@@ -48,8 +49,8 @@ pub fn quote(path: &Path) -> String {
         return path.to_string_lossy().into_owned();
     }
     let mut word = String::from("'");
-    // What the shell is to print. A substitution loses line breaks at its end (POSIX, 2.6.3), so
-    // the next character is printed with them.
+    // What printf(1) is to print. A command substitution removes line breaks at the end of its
+    // output (POSIX, 2.6.3), so the character after a line break is printed with it.
     let mut printed = Vec::new();
     for chunk in bytes.utf8_chunks() {
         for letter in chunk.valid().chars() {
@@ -71,7 +72,8 @@ pub fn quote(path: &Path) -> String {
     word + &"\n".repeat(breaks) + "'"
 }
 
-/// Adds to `word`, which is inside of quotes, a command that prints `printed`.
+/// Adds a command that prints `printed` to `word`, which ends within single quotes. Empties
+/// `printed`.
 fn print(word: &mut String, printed: &mut Vec<u8>) {
     if !printed.is_empty() {
         let octal: String = printed.drain(..).map(|byte| format!("\\{byte:03o}")).collect();
@@ -79,8 +81,8 @@ fn print(word: &mut String, printed: &mut Vec<u8>) {
     }
 }
 
-/// Returns `text` with the characters escaped that a terminal acts on: control characters and
-/// those that change the direction of text. The text may come from another user.
+/// Returns `text`, which may come from another user, with the characters escaped that a terminal
+/// acts on ([`is_obeyed`]).
 pub fn printable(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -89,8 +91,8 @@ pub fn printable(text: &str) -> String {
     safe
 }
 
-/// Whether a terminal acts on `letter`: control characters, and those that change the direction of
-/// text.
+/// Whether a terminal acts on `letter`: a control character, or one that breaks a line or changes
+/// the direction of text.
 pub fn is_obeyed(letter: char) -> bool {
     let turns = ['\u{61c}', '\u{200e}', '\u{200f}', '\u{2028}', '\u{2029}'];
     letter.is_control()

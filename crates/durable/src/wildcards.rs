@@ -1,17 +1,18 @@
-//! Names with wildcards.
+//! Matches names against patterns with wildcards.
 
-/// One element of a name with wildcards.
+/// One element of a pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NamePart {
-    /// Any bytes, also none: `*`.
+    /// `*`: any number of any bytes.
     Any,
-    /// Any byte: `?`.
+    /// `?`: any one byte.
     One,
     /// This byte.
     Byte(u8),
 }
 
-/// Returns the elements of `typed`, in which all bytes but `*` and `?` mean themselves.
+/// Returns the elements of the pattern `typed`. There is no escape: no pattern means a literal `*`
+/// or `?` alone.
 pub fn parse(typed: &[u8]) -> Vec<NamePart> {
     let part = |byte: &u8| match byte {
         b'*' => NamePart::Any,
@@ -21,8 +22,8 @@ pub fn parse(typed: &[u8]) -> Vec<NamePart> {
     typed.iter().map(part).collect()
 }
 
-/// Whether `pattern` matches all of `name`. Takes time in proportion to the product of their
-/// lengths: at a mismatch only the last `*` is extended.
+/// Whether `pattern` matches the whole `name`. The time is at most proportional to the product of
+/// the two lengths: at a mismatch, only the last `*` takes one more byte.
 pub fn is_match(pattern: &[NamePart], name: &[u8]) -> bool {
     let (mut at, mut next, mut retry) = (0, 0, None);
     while next < name.len() {

@@ -1,10 +1,9 @@
-//! The system calls that matter to a hold.
+//! The system calls that a hold must see.
 
-/// A system call that a program may stop.
+/// A system call that a filter program may stop.
 ///
-/// creat(2) is absent because it takes no flags, and fcntl(2) because the
-/// kernel ignores `O_SYNC` and `O_DSYNC` in `F_SETFL` (`SETFL_MASK` in
-/// fs/fcntl.c): neither can turn syncing on.
+/// Two calls are absent because they cannot turn syncing on: creat(2) takes no flags, and fcntl(2)
+/// ignores `O_SYNC` and `O_DSYNC` in `F_SETFL` (`SETFL_MASK` in fs/fcntl.c).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Call {
     /// fsync(2)
@@ -74,9 +73,8 @@ impl Call {
         Self::Prctl,
     ];
 
-    /// Returns the name of the kernel headers (`__NR_*`), except that [`Call::Umount`] is
-    /// called `umount2`, which every ABI has, and [`Call::SyncFileRange`] has its usual name on
-    /// arm, too.
+    /// Returns the call's name in the kernel headers (`__NR_*`). [`Call::Umount`] is `umount2`,
+    /// which every ABI has. [`Call::SyncFileRange`] is `sync_file_range`, also on arm.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! Interprets a program as the kernel does, so that tests can query its verdicts.
+//! Interprets a program as the kernel does, for tests of its verdicts.
 
 use std::error::Error;
 use std::fmt;
@@ -14,7 +14,7 @@ pub struct SeccompData {
     pub arch: u32,
     /// Address of the calling instruction.
     pub instruction_pointer: u64,
-    /// Arguments; in 32-bit ABIs the upper halves are 0.
+    /// Arguments, by index; in 32-bit ABIs the upper halves are 0.
     pub args: [u64; 6],
 }
 
@@ -23,7 +23,7 @@ pub struct SeccompData {
 pub enum FilterVerdict {
     /// The kernel does the call.
     Allow,
-    /// The call is not done; the caller gets this errno, or success if it is 0.
+    /// The kernel skips the call, which returns this errno; 0 is success.
     Errno(u16),
     /// The call waits until a supervisor has answered.
     Notify,
@@ -86,17 +86,18 @@ impl Error for InterpretError {}
 pub struct Trace {
     /// The program's result.
     pub verdict: FilterVerdict,
-    /// Indexes of the instructions that ran, the last one a return.
+    /// Indexes of the instructions that ran, in order; the last one is a return.
     pub path: Vec<usize>,
     /// Offsets in `struct seccomp_data` that were read, in bytes: 0 is the number, 4 the
-    /// architecture, 16 and above are arguments.
+    /// architecture, 8 and 12 the instruction pointer, 16 and above are arguments.
     pub loads: Vec<u32>,
 }
 
 /// Returns the verdict of `program` on the call `data`.
 ///
 /// # Errors
-/// The kernel would refuse the program.
+/// The kernel would refuse the program, or the program has an operation that no program of this
+/// crate uses.
 pub fn interpret(program: &Program, data: &SeccompData) -> Result<FilterVerdict, InterpretError> {
     trace(program, data).map(|trace| trace.verdict)
 }
@@ -104,12 +105,12 @@ pub fn interpret(program: &Program, data: &SeccompData) -> Result<FilterVerdict,
 /// Like [`interpret`], and returns the path to the verdict as well.
 ///
 /// # Errors
-/// The kernel would refuse the program.
+/// Those of [`interpret`].
 pub fn trace(program: &Program, data: &SeccompData) -> Result<Trace, InterpretError> {
     let instructions = program.instructions();
     let (mut path, mut loads) = (Vec::new(), Vec::new());
     let (mut at, mut accumulator) = (0, 0);
-    // Jumps only go forward, so the loop ends at the program's end at the latest.
+    // Jumps only go forward, so the loop ends at the end of the program, or before.
     loop {
         let instruction = instructions.get(at).ok_or(InterpretError::OutOfProgram { at })?;
         path.push(at);
@@ -133,13 +134,16 @@ pub fn trace(program: &Program, data: &SeccompData) -> Result<Trace, InterpretEr
 
 /// The effect of one instruction.
 enum InstructionEffect {
+    /// The offset in bytes of a loaded word, and its value, which goes to the accumulator.
     Load(u32, u32),
+    /// This value goes to the accumulator.
     Value(u32),
+    /// This many of the next instructions are skipped.
     Skip(usize),
     Return(u32),
 }
 
-/// Executes one instruction; `at` is only used in errors.
+/// Executes one instruction. `a` is the accumulator; `at` is used in errors only.
 fn step(
     at: usize,
     instruction: &Instruction,
@@ -177,7 +181,8 @@ fn step(
     })
 }
 
-/// Returns the word at an offset in bytes, on a little-endian machine.
+/// Returns the word at the offset `at` in bytes, as on a little-endian machine. Returns `None` at
+/// an offset that is unaligned or outside of `struct seccomp_data`.
 fn word(data: &SeccompData, at: u32) -> Option<u32> {
     if !at.is_multiple_of(4) || at >= offset::END {
         return None;

@@ -1,25 +1,25 @@
-//! Turns a policy into a classic BPF program for seccomp(2), which stops the system calls that
-//! matter to a hold.
+//! Turns a policy into a classic BPF program for seccomp(2), which stops the system calls that a
+//! hold must see.
 //!
-//! The crate is pure. It opens nothing, installs nothing and contains no `unsafe`; the `sys`
-//! crate installs a [`Program`].
+//! The crate has no side effects: it opens and installs nothing. The `sys` crate installs a
+//! [`Program`].
 //!
 //! # Terms
-//! - **ABI** ([`Abi`]): a system call convention. A process may use several: an x86_64 host
-//!   also accepts x32 and i386 calls, an aarch64 host those of 32-bit Arm. A program covers all
-//!   of them.
-//! - **call** ([`Call`]): a system call that syncs, that can make a descriptor sync, or of
-//!   which the supervisor must be notified for another reason.
-//! - **supervised**: the program stops a call with `SECCOMP_RET_USER_NOTIF` and a supervisor
-//!   answers it.
+//! - **ABI** ([`Abi`]): a system call convention. A process may use several: an x86_64 host also
+//!   accepts calls of x32 and i386, an aarch64 host those of 32-bit Arm. A program covers each
+//!   ABI that it is made for.
+//! - **call** ([`Call`]): a system call that syncs, that can make a descriptor sync, or that the
+//!   supervisor must see for another reason.
+//! - **supervised**: the program stops a call with `SECCOMP_RET_USER_NOTIF`, and a supervisor
+//!   answers the call.
 //! - **sealed**: the program itself answers, with `SECCOMP_RET_ERRNO`.
 //! - **verdict** ([`FilterVerdict`]): the result of a program for one call.
 //!
 //! # Shape of a program
-//! The program reads the audit architecture first, then the number. An unknown architecture or
-//! any other number is allowed at once. No argument is read on those paths, so the kernel
-//! (5.11 and later, `seccomp_is_const_allow` in kernel/seccomp.c) can put such calls in a
-//! bitmap and skip the program for them.
+//! The program reads the audit architecture first, then the number. It allows a call at once if
+//! the architecture is unknown or the number has no rule, and reads no argument then. So the
+//! kernel (5.11 and later, `seccomp_is_const_allow` in kernel/seccomp.c) can put such a number in
+//! a bitmap and skip the program.
 //!
 //! ```
 //! use synconce_filter::{HeldAnswer, Call, SeccompData, Spec, FilterVerdict, Abi};

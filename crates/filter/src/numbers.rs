@@ -1,7 +1,7 @@
 //! System call numbers, from the `syscalls` crate's generated tables.
 //!
-//! The crate has no table for x32. x32 numbers are those of x86_64 with bit 30 set, except for
-//! the few calls with an x32 entry.
+//! The `syscalls` crate has no table for x32. An x32 number is that of x86_64 with bit 30 set,
+//! except for a few calls that have an entry of their own ([`on_x32`]).
 
 use syscalls::{aarch64, arm, x86, x86_64};
 
@@ -11,8 +11,8 @@ use crate::call::Call;
 /// `__X32_SYSCALL_BIT`, arch/x86/include/uapi/asm/unistd.h.
 const X32_BIT: u32 = 0x4000_0000;
 
-/// The number of a call in the table `$abi`; `$open` is that of open(2), which aarch64 lacks, and
-/// `$range` the name of sync_file_range(2).
+/// The number of a call in the table `$abi`. `$open` is the number of open(2), which aarch64 lacks.
+/// `$range` is the table's name for sync_file_range(2).
 macro_rules! number {
     ($call:expr, $abi:ident, $open:expr, $range:ident) => {{
         let number = match $call {
@@ -62,8 +62,8 @@ impl Call {
         self.number(abi).into_iter().chain(old.flatten())
     }
 
-    /// Returns the ABI and the call of `seccomp_data.arch` and `seccomp_data.nr`, or `None` if
-    /// no program stops that call.
+    /// Returns the ABI and the call of `seccomp_data.arch` and `seccomp_data.nr`, or `None` if the
+    /// call is none of [`Call::ALL`].
     #[must_use]
     pub fn identify(audit_arch: u32, nr: i32) -> Option<(Abi, Self)> {
         let wanted = nr.cast_unsigned();
@@ -73,14 +73,15 @@ impl Call {
     }
 }
 
-/// Returns the number of umount(2), the call without flags, in ABIs that have it. Not in arm: a
-/// 64-bit kernel refuses the number of the older ABI (arch/arm64/tools/syscall_32.tbl).
+/// Returns the number of the old umount(2), which takes no flags; `None` if the ABI does not have
+/// the call. 32-bit Arm had it in an older ABI, whose number a 64-bit kernel refuses
+/// (arch/arm64/tools/syscall_32.tbl).
 fn old_umount(abi: Abi) -> Option<u32> {
     (abi == Abi::I386).then(|| x86::Sysno::umount.id().cast_unsigned())
 }
 
-/// x32 entries that are not the x86_64 ones, from the block "x32-specific
-/// system call numbers" of arch/x86/entry/syscalls/syscall_64.tbl.
+/// Returns the number of `call` in x32. The calls with an entry of their own are in the block
+/// "x32-specific system call numbers" of arch/x86/entry/syscalls/syscall_64.tbl.
 fn on_x32(call: Call) -> u32 {
     let number = match call {
         Call::Ioctl => 514,

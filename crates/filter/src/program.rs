@@ -1,4 +1,4 @@
-//! Generates a program from rules.
+//! Generates a BPF program from rules.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -13,9 +13,9 @@ use crate::spec::Spec;
 /// Returns the program for `spec` on a machine whose processes use `abis`. Calls of any other
 /// ABI are allowed.
 ///
-/// The program has one block for each audit architecture, in the order of `abis`: the number
-/// is looked up by binary search, then the rule's arguments are tested. Repeated ABIs count
-/// once.
+/// The program has one block for each audit architecture, in the order of `abis`. A block looks up
+/// the number by binary search, then tests the arguments as the rule demands. An ABI counts once,
+/// however often `abis` has it.
 #[must_use]
 pub fn program(spec: &Spec, abis: &[Abi]) -> Program {
     let mut assembler = Assembler::default();
@@ -36,7 +36,8 @@ pub fn program(spec: &Spec, abis: &[Abi]) -> Program {
     assembler.finish()
 }
 
-/// Returns the rule for each number that has one under an audit architecture.
+/// Returns the rules by system call number, for the ABIs in `abis` with this audit architecture. A
+/// call that is always allowed has no rule.
 fn rules(spec: &Spec, abis: &[Abi], arch: u32) -> BTreeMap<u32, Rc<Rule>> {
     let mut rules = BTreeMap::new();
     for &abi in abis.iter().filter(|abi| abi.audit_arch() == arch) {
@@ -50,10 +51,11 @@ fn rules(spec: &Spec, abis: &[Abi], arch: u32) -> BTreeMap<u32, Rc<Rule>> {
     rules
 }
 
-/// The block of one audit architecture. It has its own return instructions, so that no jump
-/// leaves it and offsets stay short.
+/// The block of one audit architecture. It has its own return instructions, so that its jumps stay
+/// within the block and are short.
 struct Block<'a> {
     assembler: &'a mut Assembler,
+    /// The label of the return instruction of each action that the block uses.
     endings: Vec<(Action, Label)>,
 }
 
@@ -94,7 +96,8 @@ impl<'a> Block<'a> {
         }
     }
 
-    /// Emits the search for the loaded number among `entries`, which are in ascending order.
+    /// Emits the binary search for the number in the accumulator among `entries`, which are in
+    /// ascending order. A number that is not there goes to `otherwise`.
     fn search(&mut self, entries: &[(u32, Label)], otherwise: Label) {
         if let [(number, label)] = *entries {
             return self.assembler.branch(code::JUMP_EQUAL, number, label, otherwise);
@@ -108,7 +111,8 @@ impl<'a> Block<'a> {
         self.search(above, otherwise);
     }
 
-    /// Emits the tests of `rule`; `loaded` is the word in the accumulator.
+    /// Emits the tests of `rule`. `loaded` is the word in the accumulator; `None` if another value
+    /// is there.
     fn tests(&mut self, rule: &Rule, loaded: Option<Word>) {
         let Rule::Test { word, condition, yes, no } = rule else {
             return;
@@ -140,7 +144,8 @@ impl<'a> Block<'a> {
         }
     }
 
-    /// Returns the label of `rule`: a shared return instruction, or a label still to be bound.
+    /// Returns the label of `rule`: that of the shared return instruction, or a new one, which the
+    /// caller must bind.
     fn place(&mut self, rule: &Rule) -> Label {
         match rule {
             Rule::Done(action) => self.ending(*action),

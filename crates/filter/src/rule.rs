@@ -11,13 +11,13 @@ use crate::spec::{HANDSHAKE_FLAGS, HANDSHAKE_SEALED_ERRNO, HeldAnswer, Spec};
 pub(crate) enum Action {
     /// The kernel does the call.
     Allow,
-    /// The call is answered with this errno; 0 is success.
+    /// The kernel skips the call, which returns this errno; 0 is success.
     Errno(u16),
-    /// The call waits for a supervisor's answer.
+    /// The call waits until a supervisor has answered.
     Notify,
 }
 
-/// One half of an argument: a program tests 32 bits at a time.
+/// One half of the argument with this index: a program tests 32 bits at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Word {
     Low(usize),
@@ -31,7 +31,7 @@ pub(crate) enum Condition {
     AnyBit(u32),
     /// The half has this value.
     Equal(u32),
-    /// The half has this value, under this mask.
+    /// The half has this value in the bits of the mask.
     MaskedEqual { mask: u32, value: u32 },
 }
 
@@ -107,13 +107,14 @@ fn sealed(spec: &Spec, call: Call, abi: Abi) -> Rule {
     }
 }
 
-/// Allows a call with a negative descriptor, to which the kernel returns `EBADF`.
+/// Returns the rule that gives `answer`, but allows a call with a negative descriptor: the kernel
+/// returns `EBADF`.
 fn unless_negative(answer: Rule) -> Rule {
     test(0, AnyBit(SIGN_BIT), ALLOW, answer)
 }
 
-/// Returns the rule of sync_file_range(2): `answer` for a call that may be held, `handshake`
-/// for the question whether the process is held.
+/// Returns the rule of sync_file_range(2): `handshake` for [`HANDSHAKE_FLAGS`] with descriptor -1,
+/// `answer` for a descriptor that is not negative. The kernel gets any other call.
 fn sync_file_range(abi: Abi, handshake: Rule, answer: Rule) -> Rule {
     let flags = args::sync_file_range_flags_index(abi);
     let asks = test(flags, Equal(HANDSHAKE_FLAGS), handshake, ALLOW);
@@ -121,8 +122,8 @@ fn sync_file_range(abi: Abi, handshake: Rule, answer: Rule) -> Rule {
     test(0, AnyBit(SIGN_BIT), negative, answer)
 }
 
-/// Returns the sealed program's answer to the handshake: the byte of the identity that the
-/// offset selects, or that the process is sealed.
+/// Returns the rule of the handshake in a sealed program. The errno is the byte of the identity
+/// that the offset selects, from 1, or [`HANDSHAKE_SEALED_ERRNO`] for any other offset.
 fn sealed_handshake(spec: &Spec, abi: Abi) -> Rule {
     let sealed = Rule::Done(Errno(HANDSHAKE_SEALED_ERRNO));
     let [[offset, _], _] = range_words(abi);
@@ -141,13 +142,13 @@ fn range_words(abi: Abi) -> [[Word; 2]; 2] {
     }
 }
 
-/// Returns the rule for the range of a sealed call. A range that the kernel refuses goes to
-/// the kernel, which returns `EINVAL`: unknown flags, a negative offset or length, an end past
-/// `i64::MAX` (`sync_file_range`, fs/sync.c).
+/// Returns the rule for the range of a sealed call. The kernel gets each call that it refuses with
+/// `EINVAL`: unknown flags, a negative offset or length, an end past `i64::MAX`
+/// (`sync_file_range`, fs/sync.c).
 ///
-/// A program cannot add 64-bit numbers, so a range whose end may be past `i64::MAX` goes to
-/// the kernel as well. No file has data at so large an offset. From a smaller offset, so large
-/// a length covers the rest of the file, which the kernel then syncs.
+/// A program cannot add 64-bit numbers to find such an end. So the kernel also gets each call with
+/// an offset of 2^62 or more, where no file has data, and each call with a length of 2^62 or more
+/// unless the offset is 0. A call with such a length really syncs the rest of the file.
 fn sealed_range(abi: Abi) -> Rule {
     const HUGE_BIT: u32 = 1 << 30;
     let flags = args::sync_file_range_flags_index(abi);
@@ -162,8 +163,9 @@ fn sealed_range(abi: Abi) -> Rule {
     test(flags, AnyBit(!args::SYNC_FILE_RANGE_MASK), ALLOW, range)
 }
 
-/// Answers only a call whose arguments the kernel would accept. Other calls go to the kernel,
-/// which returns the right error.
+/// Returns the rule of a sealed msync(2): success for `MS_SYNC`, alone or with `MS_INVALIDATE`, at
+/// an aligned address. The kernel gets any other call, and returns its error. A program cannot see
+/// whether the range is mapped: success also replaces the kernel's `ENOMEM`.
 fn sealed_msync(spec: &Spec) -> Rule {
     let aligned = test(0, AnyBit(spec.page_size - 1), ALLOW, Rule::Done(Errno(0)));
     let syncs = MaskedEqual { mask: !args::MS_INVALIDATE, value: args::MS_SYNC };

@@ -47,17 +47,17 @@ pub use unpack::{UnpackOptions, Unpacked, unpack, unpack_from};
 /// The block size of a tar in bytes.
 const BLOCK: u64 = 512;
 
-/// What could not be packed or unpacked, for a report.
+/// What could not be packed or unpacked, or would be misread by an overlay, for a report.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeftOut {
     /// The total number.
     pub count: u64,
-    /// The first of them: the path below the root, and what is missing there and why.
+    /// The first 1,000 of them: the path below the root, and what is wrong there and why.
     pub named: Vec<(PathBuf, String)>,
 }
 
 impl LeftOut {
-    /// The most entries that are listed, which bounds the report's length and memory.
+    /// The most entries in `named`, which bounds the report's length and memory.
     const NAMED: usize = 1000;
 
     fn note(&mut self, path: &[u8], what: impl Into<String>) {

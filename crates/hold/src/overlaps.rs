@@ -1,4 +1,5 @@
-//! Paths that lead to files which are held already, by whatever names, and with whatever markers.
+//! Refuses paths of a config that lead to a held file: by the same path, by another one (a link, a
+//! bind mount), or below an overlay whose marker is missing.
 
 use crate::config::Config;
 use crate::error::HoldFailure;
@@ -12,7 +13,8 @@ use synconce_durable::error::{Context, Error};
 use synconce_durable::pins::mount_of;
 use synconce_probe::mounts::{self, Mount, device};
 
-/// Refuses paths of `config` that overlap each other, or what is held already.
+/// Refuses paths of `config` that overlap each other, a path of another hold, or an overlay without
+/// a marker.
 ///
 /// # Errors
 /// As for [`refuse_unmarked`]; [`HoldFailure::Alias`] and [`HoldFailure::Overlap`].
@@ -22,7 +24,7 @@ pub(crate) fn refuse_all(config: &Config) -> Result<(), HoldFailure> {
     refuse_unmarked(config)
 }
 
-/// Refuses two paths of `config` of which one leads into the other, by a link or a bind mount.
+/// Refuses two paths of `config` if one is the other or leads into it, by a link or a bind mount.
 ///
 /// # Errors
 /// [`HoldFailure::Alias`], or names the file that cannot be read.
@@ -39,9 +41,8 @@ fn refuse_in_one(config: &Config) -> Result<(), HoldFailure> {
     Ok(())
 }
 
-/// Refuses a path of `config` that another hold has, too, by its name or by another: a link or a
-/// bind mount.
-/// A lock through one overlay is no lock in the other.
+/// Refuses a path of `config` that overlaps a path of another hold, also by a link or a bind mount.
+/// Two overlays would show the file as two, so a lock through one would not be seen in the other.
 ///
 /// # Errors
 /// [`HoldFailure::Overlap`], or names the marker or path that cannot be read.
@@ -69,8 +70,9 @@ fn refuse(config: &Config) -> Result<(), HoldFailure> {
     Ok(())
 }
 
-/// Refuses while a path of `config` has the overlay of a hold, and no marker has the path: the state
-/// directory is another one than that of the start, or was removed.
+/// Refuses a path of `config` on which an overlay of a hold is mounted, if no other hold's marker
+/// has the path. The marker is then in another state directory, or was removed. Call this only if
+/// the hold of `config` has no marker.
 ///
 /// # Errors
 /// [`HoldFailure::Unmarked`], or names the file that cannot be read.
@@ -88,8 +90,8 @@ pub fn refuse_unmarked(config: &Config) -> Result<(), HoldFailure> {
     }
 }
 
-/// Returns the devices of the file systems of the paths of `config`, or of what will be made there,
-/// each with one of the paths. The devices are the same for all names of a file.
+/// Returns the devices of the file systems that have the paths of `config`, each with one of these
+/// paths. A path need not exist yet. All names of a file give the same device.
 ///
 /// # Errors
 /// Names the file that cannot be read.
@@ -102,26 +104,25 @@ pub(crate) fn devices(config: &Config) -> Result<BTreeMap<u64, PathBuf>, Error> 
 /// The device of a file system, and a path in it.
 type Spotted = (u64, PathBuf);
 
-/// Whether one of both paths is the other, or a directory above.
+/// Whether one path is the other, or a directory above it.
 fn is_in_line(one: &Path, other: &Path) -> bool {
     one.starts_with(other) || other.starts_with(one)
 }
 
-/// Whether one of both leads into the other.
+/// Whether one is the other, or leads into it.
 fn is_near(one: &Spotted, other: &Spotted) -> bool {
     one.0 == other.0 && is_in_line(&one.1, &other.1)
 }
 
-/// Returns where `path`, or what will be made there, is in its file system. A mount on `path`
-/// counts: no hold has the path.
+/// Returns the file system of `path`, which need not exist yet, and the path in it. A mount on
+/// `path` counts: [`refuse`] and [`refuse_unmarked`] refuse the overlay of a hold there.
 fn spot(path: &Path, mounts: &[Mount]) -> Option<Spotted> {
     let Ok(real) = path.canonicalize() else { return spot_of_missing(path, mounts) };
     let mount = mount_of(&real, mounts).ok()?;
     Some((device(mount), mount.root.join(real.strip_prefix(&mount.point).ok()?)))
 }
 
-/// Returns where `path`, or what will be made there, is in its file system. A mount on `path`
-/// itself does not count: it may be the one of a hold.
+/// Like [`spot`], but ignores a mount on `path` itself, which may be the overlay of a hold.
 fn spot_of_missing(path: &Path, mounts: &[Mount]) -> Option<Spotted> {
     let above =
         path.ancestors().skip(1).find_map(|above| Some((above, above.canonicalize().ok()?)));

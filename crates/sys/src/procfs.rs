@@ -14,11 +14,11 @@ pub fn threads(process: u32) -> impl Iterator<Item = u32> {
     ids_in(&format!("/proc/{process}/task"))
 }
 
-/// Returns the name of `process` (`/proc/PID/comm`). A process chooses the bytes (prctl(2),
-/// PR_SET_NAME): bytes that are not UTF-8 are replaced, and the name may be empty.
+/// Returns the name of `process` (`/proc/PID/comm`). A process can set any bytes, also none
+/// (prctl(2), PR_SET_NAME). Bytes that are not UTF-8 are replaced.
 ///
 /// # Errors
-/// Those of read(2), for instance ENOENT if there is no such process.
+/// `ENOENT` or `ESRCH` if there is no such process, and those of open(2) and read(2).
 pub fn process_name(process: u32) -> io::Result<String> {
     let name = read(&format!("/proc/{process}/comm"))?;
     let name = name.strip_suffix(b"\n").unwrap_or(&name);
@@ -26,16 +26,16 @@ pub fn process_name(process: u32) -> io::Result<String> {
 }
 
 /// Returns the value of `field`, such as `Tgid:`, in `/proc/ID/status` (proc_pid_status(5)) of a
-/// process or thread; `None` if there is no such process or field. The file also has the name, which
-/// may contain any bytes; the kernel escapes line breaks in the name.
+/// process or thread; `None` if there is no such process or field. The name of the process cannot
+/// pass for a field, because the kernel escapes its line breaks.
 pub fn status_field(id: u32, field: &str) -> Option<String> {
     let status = read(&format!("/proc/{id}/status")).ok()?;
     let status = String::from_utf8_lossy(&status);
     Some(status.lines().find_map(|line| line.strip_prefix(field))?.trim().to_owned())
 }
 
-/// Reads a file of /proc that has one record. `fs::read` asks for the size, which such a file does not
-/// have, and then reads small pieces: three calls become eight or more.
+/// Reads a file of /proc that has one record, usually with three system calls. `fs::read` needs
+/// eight or more: it asks for the size, which the file does not have, and reads small pieces.
 fn read(path: &str) -> io::Result<Vec<u8>> {
     let mut file = fs::File::open(path)?;
     let (mut text, mut piece) = (Vec::new(), [0; 4096]);
@@ -45,7 +45,8 @@ fn read(path: &str) -> io::Result<Vec<u8>> {
             read => read?,
         };
         text.extend_from_slice(&piece[..count]);
-        // The kernel makes the record at the first read: less than a piece is the end (seq_file).
+        // The kernel writes the whole record at the first read, so a short read is the end
+        // (seq_file).
         if count < piece.len() {
             return Ok(text);
         }
@@ -62,17 +63,18 @@ fn ids_in(directory: &str) -> impl Iterator<Item = u32> + use<> {
 pub struct Stat(String);
 
 impl Stat {
-    /// Reads the file of a process, or of the process of a thread, with `id`.
+    /// Reads the file of the process or thread `id`. For a thread, the kernel shows the thread's
+    /// name, state and start, and the processor times of the whole process.
     pub fn read(id: u32) -> Option<Self> {
         Self::at(&id.to_string())
     }
 
-    /// Reads the file of the calling process, also where /proc is of another pid namespace.
+    /// Reads the file of the calling process, also if /proc belongs to another pid namespace.
     pub fn of_this_process() -> Option<Self> {
         Self::at("self")
     }
 
-    /// Reads the file of `thread` of `process` itself.
+    /// Reads the file of the thread `thread` of `process`, all of which is about that thread.
     pub fn of_thread(process: u32, thread: u32) -> Option<Self> {
         Self::at(&format!("{process}/task/{thread}"))
     }
@@ -81,12 +83,12 @@ impl Stat {
         Some(Self::from(&read(&format!("/proc/{place}/stat")).ok()?[..]))
     }
 
-    /// Returns the name, which may have any character.
+    /// Returns the name, which may contain any character.
     pub fn name(&self) -> Option<&str> {
         self.0.rsplit_once(") ")?.0.split_once('(').map(|(_, name)| name)
     }
 
-    /// Returns a field behind the name, by its number in the manual page, from 3.
+    /// Returns the field with this number in proc_pid_stat(5). The first field after the name is 3.
     pub fn field<T: FromStr>(&self, number: usize) -> Option<T> {
         let (_, fields) = self.0.rsplit_once(") ")?;
         fields.split_whitespace().nth(number.checked_sub(3)?)?.parse().ok()
@@ -102,8 +104,8 @@ impl Stat {
         self.field(4)
     }
 
-    /// Returns when the process began, in ticks since the boot: an id is reused, but not with the
-    /// same time.
+    /// Returns when the process or thread began, in clock ticks since the boot. An id is reused,
+    /// but not with the same time.
     pub fn began(&self) -> Option<u64> {
         self.field(22)
     }
@@ -111,7 +113,7 @@ impl Stat {
 
 impl From<&[u8]> for Stat {
     fn from(text: &[u8]) -> Self {
-        // A process with a name that is no text must not be omitted.
+        // A name that is not UTF-8 must not hide the process.
         Self(String::from_utf8_lossy(text).into_owned())
     }
 }

@@ -1,7 +1,7 @@
-//! A child process that installs a filter and makes system calls, for tests of filters.
+//! Makes system calls in a child process that has installed a filter, for tests of filters.
 //!
-//! The calling process may have threads, so between fork and `_exit` the child only
-//! makes system calls and writes to memory that was shared before the fork.
+//! The calling process may have threads. So the child only makes system calls, and writes to memory
+//! that was shared before the fork.
 
 use crate::seccomp::{self, Instruction, Listen};
 use std::ptr;
@@ -27,16 +27,17 @@ pub struct Question {
     pub args: [u64; 6],
 }
 
+/// The exit status of a child that could not install its filter.
 const CANNOT_INSTALL: i32 = 3;
 
 /// The error for a filter that the kernel refuses.
 pub const REFUSED: &str = "the kernel refused the program";
 
-/// Returns the kernel's answers, with negative errnos for errors, to a child that has
-/// installed `program`.
+/// Returns what each of `questions` returned in a child that has installed `program`, if there is
+/// one. An error is a negative errno.
 ///
 /// # Errors
-/// The child could not install the program, or died early.
+/// The child could not be forked, could not install the program ([`REFUSED`]), or died early.
 pub fn ask(program: Option<&[Instruction]>, questions: &[Question]) -> Result<Vec<i64>, String> {
     let answers = ChildNumbers::new(questions.len());
     // SAFETY: the child calls only async-signal-safe functions, as fork(2) demands of a
@@ -58,7 +59,7 @@ pub fn ask(program: Option<&[Instruction]>, questions: &[Question]) -> Result<Ve
     }
 }
 
-/// Returns the exit status of the child `pid`.
+/// Waits for the child `pid`, and returns its wait status (waitpid(2)).
 fn wait_for(pid: i32) -> i32 {
     let mut status = 0;
     loop {
@@ -87,7 +88,7 @@ fn child(program: Option<&[Instruction]>, questions: &[Question], answers: &Chil
             answers.set(at, call(question));
         }
     }
-    // SAFETY: `_exit` runs no handlers of the parent's and never returns.
+    // SAFETY: `_exit` never returns, and runs no exit handlers, which are the parent's.
     unsafe { libc::_exit(if installed { 0 } else { CANNOT_INSTALL }) }
 }
 
@@ -146,7 +147,7 @@ fn i386_call(_number: u32, _args: [u64; 6]) -> i64 {
     -i64::from(libc::ENOSYS)
 }
 
-/// Numbers that a child passes to its parent.
+/// Numbers in shared memory, which a child writes and its parent reads.
 struct ChildNumbers {
     base: *mut i64,
     count: usize,
@@ -171,14 +172,14 @@ impl ChildNumbers {
     }
 
     fn set(&self, at: usize, value: i64) {
-        // SAFETY: `at` counts the questions, for each of which there is room;
-        // the parent reads only once the child has ended.
+        // SAFETY: `at` is the index of a question, and there is room for each question; the parent
+        // reads only once the child has ended.
         unsafe { self.base.add(at).write_volatile(value) }
     }
 
     fn get(&self, at: usize) -> i64 {
         assert!(at < self.count);
-        // SAFETY: `at` is inside the mapping, and its writer has ended.
+        // SAFETY: `at` is inside the mapping, and the child that wrote to it has ended.
         unsafe { self.base.add(at).read_volatile() }
     }
 }

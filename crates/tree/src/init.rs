@@ -11,20 +11,20 @@ use synconce_durable::replace::{self, Rights};
 
 const ACT: &str = "cannot make a store in";
 
-/// Makes a store at `path`, which must be missing or an empty directory; an existing store
-/// is kept.
+/// Makes a store at `path`, or opens the store that is there. The directory may be missing. It may
+/// have entries of an interrupted `init`, and lost+found.
 ///
 /// # Errors
-/// `ENOTEMPTY` when the directory holds anything else; `path` is in another store;
-/// `ENOENT` when a directory before `..` is missing. The error names the act and the path.
+/// `ENOTEMPTY` if the directory has other entries; `ENOENT` if a directory before a `..` is
+/// missing; or `path` is in another store. The error names the act and the path.
 pub fn init(path: &Path) -> Result<Store, Error> {
     let absolute = std::path::absolute(path).on("cannot find", path)?;
     let path = absolute.as_path();
     let is_made = || path.join(NOTE).exists();
     if !is_made() {
         refuse_in_store(ACT, path)?;
-        // The kernel resolves `..` only behind a directory that exists. A directory that is made on the way
-        // could lead into a store.
+        // Each directory before a `..` must exist, so that the check above has seen where the path
+        // leads. Otherwise the path could lead into a store once its directories are made.
         let is_parent =
             |above: &&Path| above.components().next_back() == Some(Component::ParentDir);
         if let Some(above) = path.ancestors().find(is_parent) {
@@ -35,7 +35,7 @@ pub fn init(path: &Path) -> Result<Store, Error> {
     if !is_made() {
         let first = fs::read_dir(path).on("cannot read", path)?.flatten().find(|entry| {
             let name = entry.file_name();
-            // An interrupted `init` may have left entries; ext4 makes lost+found.
+            // mkfs of ext4 makes lost+found.
             let is_ours = |known: &&str| name == **known;
             let is_note = name.as_encoded_bytes().starts_with(b".store.json");
             name != "lost+found" && !is_note && !DIRECTORIES.iter().any(is_ours)
@@ -45,8 +45,7 @@ pub fn init(path: &Path) -> Result<Store, Error> {
             return Err(Error::new(ACT, path, errno));
         }
         for name in DIRECTORIES {
-            // Other users could otherwise reach each file of a tree whose own mode allows
-            // it.
+            // A file of a tree has the mode that it has in the tree, which may admit all users.
             let mut builder = fs::DirBuilder::new();
             let path = path.join(name);
             builder.recursive(true).mode(0o700).create(&path).on("cannot create", &path)?;

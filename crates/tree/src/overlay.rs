@@ -1,11 +1,11 @@
-//! Overlays by the new mount calls: a stack of frozen layers, with or without an upper
+//! Overlays by fsopen(2) and fsmount(2): a stack of frozen layers, with or without an upper
 //! directory.
 //!
-//! A mount is a descriptor first: everything below the mount can be used through the
-//! descriptor without attaching the mount. A mount that was never attached ends when its last
-//! descriptor is closed.
+//! A new mount is a descriptor, through which its files can be used. The mount need not be
+//! attached to a directory. A mount that was never attached ends when its last descriptor is
+//! closed.
 //!
-//! Limits of every overlay, whatever its options:
+//! Limits of these overlays, whatever their [`Features`]:
 //! - A descriptor that was opened for reading before the first write to a file keeps showing
 //!   the old file, and so does a mapping of it.
 //! - An overlay has no file handles (`name_to_handle_at(2)`, export by NFS) and cannot be the
@@ -13,9 +13,8 @@
 //! - In a user namespace the kernel has neither `redirect_dir` (the rename of a lower
 //!   directory is `EXDEV`), nor `metacopy` (a change of mode copies the content), nor `index`
 //!   (a hard link is broken when it is first written to).
-//! - `FS_IMMUTABLE_FL` and `FS_APPEND_FL` that are set in the overlay are kept in an xattr of
-//!   the upper file. Overlay reads that xattr only in the upper: the flags are lost once the
-//!   upper is a frozen layer ([`freeze`]).
+//! - Overlay stores `FS_IMMUTABLE_FL` and `FS_APPEND_FL` in an xattr of the upper file, and reads
+//!   the xattr only there. The flags are lost once the upper is a frozen layer ([`freeze`]).
 
 mod freeze;
 mod trial;
@@ -48,13 +47,13 @@ pub struct Features {
     /// required in a user namespace. Excludes `redirect_dir` and `metacopy`. A layer that was
     /// written with this option must be read with it.
     pub user_xattr: bool,
-    /// `index=on`: hard links survive a copy up.
+    /// `index=on`: a file with several hard links stays one file when it is copied up.
     pub index: bool,
     /// `redirect_dir=on`: lower directories can be renamed.
     pub redirect_dir: bool,
     /// `metacopy=on`: a change of mode, owner or xattrs does not copy the content.
     pub metacopy: bool,
-    /// `volatile`: nothing is ever synced, not even at the unmount (Linux 5.10).
+    /// `volatile`: the overlay syncs nothing, not even at the unmount (Linux 5.10).
     pub volatile: bool,
 }
 
@@ -68,7 +67,7 @@ pub enum XattrNamespace {
 }
 
 impl Features {
-    /// All options that a kernel has for root.
+    /// All options that help root; `userxattr` would exclude two of them.
     pub const PRIVILEGED: Self =
         Self { user_xattr: false, index: true, redirect_dir: true, metacopy: true, volatile: true };
 }
@@ -91,7 +90,7 @@ fn set(context: &OverlayContext, features: Features) -> rustix::io::Result<()> {
     Ok(())
 }
 
-/// A mount that need not be attached anywhere.
+/// A mount, usable through its descriptor, that need not be attached to a directory.
 #[derive(Debug)]
 pub struct DetachedMount {
     root: OwnedFd,
@@ -116,8 +115,8 @@ impl DetachedMount {
     /// dropped.
     ///
     /// # Errors
-    /// `EPERM` without `CAP_SYS_ADMIN` in the mount namespace; `EINVAL` when `target` is not
-    /// in this namespace or the mount is attached already.
+    /// `EPERM` without `CAP_SYS_ADMIN` in the mount namespace; `EINVAL` if `target` is not in this
+    /// namespace, or if the mount is already attached below a shared mount (move_mount(2)).
     pub fn attach(&self, target: BorrowedFd<'_>) -> Result<(), Error> {
         let flags =
             MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
@@ -137,7 +136,8 @@ impl DetachedMount {
 ///
 /// # Errors
 /// The kernel's errors, with its message if there is one: `EINVAL` for an unknown option,
-/// `EBUSY` when `upper` is in use, `ESTALE` when `upper` was used with other layers.
+/// `EBUSY` if `upper` is in use, `ESTALE` if `upper` was used with other layers. If the kernel
+/// could not write to `work`: the error of that write, or `EBUSY` if it can by now.
 pub fn writable(
     lowers: &[BorrowedFd<'_>],
     upper: BorrowedFd<'_>,
@@ -155,28 +155,29 @@ pub fn writable(
     Ok(DetachedMount { root, to_lock: false })
 }
 
-/// Fails if the overlay `root` can only be read. The kernel mounts such an overlay if it cannot make a
-/// directory in `work`, for example on a full disk, and says why only in its log
-/// (`ovl_make_workdir`, and with `index` also `ovl_get_indexdir`, in fs/overlayfs/super.c).
+/// Fails if the overlay `root` can only be read. The kernel mounts an overlay read-only if it
+/// cannot make a directory in `work`, for example on a full disk, and reports the error only in its
+/// log (`ovl_make_workdir`, and with `index` also `ovl_get_indexdir`, in fs/overlayfs/super.c). To
+/// find the error, this makes a directory in `work`, too.
 fn is_writable(root: BorrowedFd<'_>, work: BorrowedFd<'_>) -> io::Result<()> {
     if !rustix::fs::fstatvfs(root)?.f_flag.contains(StatVfsMountFlags::RDONLY) {
         return Ok(());
     }
-    // A name that the kernel does not use: its `work` may exist, of an earlier mount or if only `index`
-    // could not be made.
+    // Not one of the kernel's names, `work` and `index`, which may exist.
     mkdirat(work, "probe", Mode::RWXU)?;
     unlinkat(work, "probe", AtFlags::REMOVEDIR)?;
-    // There is room by now: the next attempt can succeed.
+    // The directory can be made by now, so another mount may succeed.
     Err(Errno::BUSY.into())
 }
 
-/// Mounts the directories `lowers`, topmost first, read-only. `xattrs` must be where the attributes
-/// were when the layers were written. A single directory is bind-mounted, without the mounts below it,
-/// because overlay needs at least two; before Linux 5.12 the bind mount becomes read-only only when it is
-/// attached.
+/// Mounts the directories `lowers`, topmost first, read-only. `xattrs` is where overlay kept its
+/// attributes when the layers were written.
+///
+/// Overlay needs two directories without an upper, so a single one is bind-mounted, without the
+/// mounts below it. Before Linux 5.12 the bind mount becomes read-only only when it is attached.
 ///
 /// # Errors
-/// As for [`writable`]; `EINVAL` without any layer.
+/// The kernel's errors; [`io::ErrorKind::InvalidInput`] without any layer.
 pub fn read_only(
     lowers: &[BorrowedFd<'_>],
     xattrs: XattrNamespace,
@@ -203,7 +204,7 @@ fn stack(lowers: &[BorrowedFd<'_>], xattrs: XattrNamespace) -> io::Result<OwnedF
     })
 }
 
-/// Bind-mounts the directory `whole`, writable.
+/// Bind-mounts the directory `whole`, writable, without the mounts below it.
 ///
 /// # Errors
 /// `EPERM` without `CAP_SYS_ADMIN` in the mount namespace.
@@ -230,8 +231,8 @@ fn bind(layer: BorrowedFd<'_>) -> io::Result<DetachedMount> {
     Ok(DetachedMount { root, to_lock })
 }
 
-/// Makes an attached mount read-only, for kernels before Linux 5.12. The mount's other flags
-/// have to be repeated: a remount would clear them, which a user namespace forbids.
+/// Makes an attached mount read-only, for kernels before Linux 5.12. Repeats the mount's other
+/// flags: a remount without them clears them, or fails in a user namespace (mount_namespaces(7)).
 pub(crate) fn lock_attached(mount: BorrowedFd<'_>) -> rustix::io::Result<()> {
     let now = rustix::fs::fstatvfs(mount)?.f_flag;
     let mut flags = MountFlags::BIND | MountFlags::RDONLY;

@@ -1,4 +1,5 @@
-//! The stored state of a tree: its durable record, and a note of uncommitted changes.
+//! What a store keeps about a tree: its durable record, and notes of uncommitted changes and of
+//! sessions, which are not durable.
 
 use crate::overlay::Features;
 use crate::strategy::{Choice, Strategy};
@@ -10,11 +11,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The format of stores, notes, and records of trees that keep no older generations.
 pub(crate) const FORMAT: u32 = 1;
-/// The format of records of trees that keep older generations. A version that knows only
-/// [`FORMAT`] refuses such a record, and then removes no layer of the store.
+/// The format of records of trees that keep older generations. A version of synconce that reads
+/// only [`FORMAT`] refuses such a record, and then removes no layer of the store.
 pub(crate) const KEEPING: u32 = 2;
 
-/// The longest name of a tree, so that `.NAME.json.synconce-new` is a file name.
+/// The most bytes of a tree's name: `.NAME.json.synconce-new` must be a file name.
 const LONGEST: usize = 200;
 
 /// The name of a tree: letters, digits, `.`, `_`, `-`, `+`, `@`, `:` and `=`, the first
@@ -31,7 +32,8 @@ impl TreeName {
 }
 
 impl TreeName {
-    /// Splits `NAME@N` into the name of a tree and the number of a generation.
+    /// Splits `NAME@N` into the name of a tree and the number of a generation, from 1. Returns
+    /// `None` for a name without such an end.
     pub fn generation(&self) -> Option<(Self, u64)> {
         let (name, number) = self.0.rsplit_once('@')?;
         let is_number =
@@ -46,7 +48,7 @@ impl fmt::Display for TreeName {
     }
 }
 
-/// Why a text is no name.
+/// A text that is no name of a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadName(String);
 
@@ -94,7 +96,7 @@ impl From<TreeName> for String {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LayerContent {
-    /// A root with everything in it.
+    /// A whole tree, for which no other layer is needed.
     Whole,
     /// What an overlay's upper directory holds: changes to the layers below.
     Upper,
@@ -115,13 +117,13 @@ pub struct Layer {
 /// The tree and generation that a clone was made from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Parent {
-    /// The tree that it was cloned from.
+    /// The tree that was cloned.
     pub name: TreeName,
     /// The generation that was cloned.
     pub generation: u64,
 }
 
-/// A generation of a tree: what one commit made.
+/// A generation of a tree: the version that one commit made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Generation {
     /// The number: 1 at first; each commit adds 1.
@@ -137,7 +139,7 @@ pub struct Generation {
 }
 
 impl Generation {
-    /// Returns the strategy of the generation.
+    /// Returns the strategy of the generation, and why it was chosen.
     pub(crate) fn choice(self) -> Choice {
         Choice { strategy: self.strategy, reason: self.reason }
     }
@@ -148,7 +150,8 @@ impl Generation {
 pub struct TreeRecord {
     /// [`FORMAT`] or [`KEEPING`].
     pub format: u32,
-    /// The tree's name. The name of the file counts: `rename` changes only that.
+    /// The tree's name. A read takes the name from the file's name instead: `rename` renames the
+    /// file and does not write this field.
     pub name: TreeName,
     /// The generation: 1 at first; each commit adds 1.
     pub generation: u64,
@@ -166,7 +169,7 @@ pub struct TreeRecord {
     /// Whether runs and mounts may leave no changes in the tree.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub protected: bool,
-    /// How many older generations are kept.
+    /// How many older generations a commit keeps, at most.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub keep: u32,
     /// The older generations that are kept, the oldest first.
@@ -230,7 +233,7 @@ impl TreeRecord {
         layers.map(|layer| layer.id.clone()).collect()
     }
 
-    /// Makes `layers` the next generation, and the newest generation an older one. Changes
+    /// Makes `layers` the newest generation, and keeps the one before as an older one. Changes
     /// nothing if the newest generation has the same layers.
     pub(crate) fn add_generation(&mut self, layers: Vec<Layer>, choice: Choice) {
         if self.layers == layers {
@@ -244,7 +247,7 @@ impl TreeRecord {
         self.keep_at_most(self.keep);
     }
 
-    /// Keeps the `keep` newest of the older generations, from now on.
+    /// Sets how many older generations are kept, and drops the oldest of those that are too many.
     pub(crate) fn keep_at_most(&mut self, keep: u32) {
         self.keep = keep;
         let excess = self.kept.len().saturating_sub(usize::try_from(keep).unwrap_or(usize::MAX));
@@ -252,24 +255,26 @@ impl TreeRecord {
     }
 }
 
-/// The boot and the attached disk. As long as both stay the same, data that was written is
-/// readable without having been synced. As long as all is the same, the disk has lost none of it.
+/// What shows whether data that were written and not synced may have been lost. As long as the boot
+/// and the disk stay the same, the data can be read. As long as all fields stay the same, a sync
+/// can still make the data durable: no write to the disk has failed unseen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BootEpoch {
-    /// The `boot_id` (`random(4)`) that commands see. Containers can have one of their own.
+    /// The `boot_id` (`random(4)`) that commands see. A container can have one of its own.
     pub boot: String,
-    /// The boot id of the kernel itself, if it could be read. None in notes of older versions.
+    /// The boot id of the kernel itself, if it could be read. `None` in notes of older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<String>,
-    /// The sequence number of the store's disk, which the kernel assigns when the disk is
-    /// attached (`diskseq`, Linux 5.15).
+    /// The sequence number of the store's disk, new for each disk that is attached (`diskseq`,
+    /// Linux 5.15).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<u64>,
     /// A number that stays the same while the file system is mounted (see
     /// [`synconce_probe::super_block`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mount: Option<u64>,
-    /// How many syncs of the store have failed. None in notes of older versions.
+    /// How many syncs of the store, or of its file system, had failed. `None` in notes of older
+    /// versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub losses: Option<u64>,
 }
@@ -279,9 +284,9 @@ pub struct BootEpoch {
 pub struct Open {
     /// [`FORMAT`].
     pub format: u32,
-    /// The boot epoch in which the first of the changes was begun.
+    /// The boot epoch when the session that made the first of the changes began.
     pub boot_epoch: BootEpoch,
-    /// The generation that was changed.
+    /// The generation to which the changes were made.
     pub generation: u64,
     /// The whole stack with the changes, bottom first.
     pub layers: Vec<Layer>,
@@ -291,13 +296,13 @@ pub struct Open {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Purpose {
-    /// A command; the process that waits for it holds the lease.
+    /// For a command; the process that waits for the command holds the lease.
     Run,
-    /// Mounted at a path of the user's until it is unmounted.
+    /// For a mount at this path, until it is unmounted.
     Mount(PathBuf),
-    /// Mounted read-only at a path of the user's.
+    /// For a read-only mount at this path.
     View(PathBuf),
-    /// Filling a new tree.
+    /// For filling a new tree.
     Import,
 }
 
@@ -306,13 +311,13 @@ pub enum Purpose {
 pub struct Session {
     /// [`FORMAT`].
     pub format: u32,
-    /// The tree that the session works on; none for a clone without a name.
+    /// The tree that the session changes; `None` for a clone without a name.
     pub tree: Option<TreeName>,
     /// A description of the tree that the session came from, for reports.
     pub from: String,
-    /// The generation that the session began from; none for a new tree.
+    /// The generation that the session began from; `None` for a new tree.
     pub generation: Option<u64>,
-    /// The stack that the session works on; the session's lease keeps these layers.
+    /// The stack below the session's changes, bottom first; the session's lease keeps these layers.
     pub layers: Vec<Layer>,
     /// How the session writes.
     pub strategy: Strategy,
@@ -329,7 +334,8 @@ pub struct Session {
 }
 
 impl Session {
-    /// Returns the ids of the layers that the session `id` needs, and of the layer that it becomes.
+    /// Returns the ids of the layers that the session `id` needs, and `id`, the layer that the
+    /// session becomes.
     pub(crate) fn layer_ids(&self, id: &str) -> Vec<String> {
         let layers = self.layers.iter().map(|layer| layer.id.clone());
         layers.chain([id.to_owned()]).collect()

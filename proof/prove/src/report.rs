@@ -1,4 +1,4 @@
-//! Prints the table of all rows.
+//! Prints the results of a proof, or writes them as JSON.
 
 use crate::Result;
 use crate::expected::{Skipped, failures};
@@ -7,7 +7,8 @@ use crate::row::{Expected, Role, Row};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Prints the table, its sums and what is not as expected.
+/// Prints the rows, their sums, the mutants, the first findings, and each result that is not as
+/// expected.
 pub(crate) fn print(rows: &[Row], skipped: Skipped) {
     for row in rows {
         println!("{row}");
@@ -26,7 +27,7 @@ pub(crate) fn print(rows: &[Row], skipped: Skipped) {
     let about = about.chain(crate::hold::MUTANTS.iter().map(|mutant| (mutant.name, mutant.about)));
     let about = about.chain(crate::reach::MUTANTS.iter().map(|(name, about, _)| (*name, *about)));
     let about = about.chain(crate::step::MUTANTS);
-    // A mutant may have rows of several kinds.
+    // Several campaigns can have the same mutant: it is described once.
     let about: BTreeMap<_, _> = about.collect();
     for (name, about) in about.iter().filter(|(name, _)| rows.iter().any(|row| row.name == **name))
     {

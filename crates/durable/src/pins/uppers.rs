@@ -1,4 +1,4 @@
-//! The file system of an overlay's upper directory.
+//! Finds the file system of an overlay's upper directory.
 
 use super::{below, is_volatile};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
@@ -11,13 +11,11 @@ use synconce_probe::mounts::{DeviceId, Mount, mount_id};
 /// Returns the file system of the upper directory of the overlay `mount`, as seen below `root`
 /// among `mounts`. Returns nothing for any other mount.
 ///
-/// statfs(2) of an overlay reports its upper file system. So another file system at the name of the
-/// upper directory, such as the overlay itself, is found by its size.
-///
-/// A relative name is relative to the working directory of the process that mounted the
-/// overlay, which is unknown, and a container does not see the upper directory. Then the disks
-/// of the overlay's size are returned. For a volatile overlay this guess is not safe enough, and
-/// nothing is returned.
+/// The directory may not be found: a container does not see it, a relative path starts at the
+/// unknown working directory of the process that mounted the overlay, and another file system, such
+/// as the overlay itself, may be mounted there by now. Then this returns all disks with the size of
+/// the overlay, because statfs(2) of an overlay reports its upper file system. For a volatile overlay
+/// this guess is not safe enough, and nothing is returned.
 pub fn uppers_of(mount: &Mount, mounts: &[Mount], root: &Path) -> Vec<DeviceId> {
     let Some(upper) = mount.option("upperdir") else { return Vec::new() };
     match named_upper(mount, &upper, mounts, root) {
@@ -32,7 +30,6 @@ fn named_upper(overlay: &Mount, upper: &Path, mounts: &[Mount], root: &Path) -> 
     let upper = upper.strip_prefix("/").ok()?;
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let root_directory = rustix::fs::open(root, flags, Mode::empty()).ok()?;
-    // Links are resolved against this root.
     let within = ResolveFlags::IN_ROOT;
     let upper = loop {
         match rustix::fs::openat2(&root_directory, upper, flags, Mode::empty(), within) {

@@ -65,6 +65,29 @@ fn the_mode_is_what_was_said_or_what_it_was() {
 }
 
 #[test]
+fn extended_attributes_and_capabilities_stay() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a");
+    fs::write(&path, "old").unwrap();
+    // CAP_NET_RAW, permitted and effective, in version 2 (linux/capability.h).
+    let capability: Vec<u8> =
+        [0x0200_0001, 1 << 13, 0, 0, 0_u32].iter().flat_map(|word| word.to_le_bytes()).collect();
+    let mut attributes = vec![("user.synconce", &b"value"[..])];
+    if rustix::process::geteuid().is_root() {
+        attributes.push(("security.capability", &capability));
+    }
+    for (name, value) in &attributes {
+        rustix::fs::setxattr(&path, *name, value, XattrFlags::empty()).unwrap();
+    }
+    replace(&path, b"new").unwrap();
+    for (name, value) in attributes {
+        let mut found = [0; 64];
+        let length = rustix::fs::getxattr(&path, name, &mut found).unwrap();
+        assert_eq!(&found[..length], value, "{name}");
+    }
+}
+
+#[test]
 fn directories_are_made_one_by_one_and_removed_only_when_empty() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a/b/c");

@@ -1,7 +1,7 @@
-//! Access control lists: star's text, and the kernel's extended attribute
+//! Converts access control lists between star's text and the kernel's extended attribute
 //! (linux/posix_acl_xattr.h).
 
-/// The id of an entry without a qualifier.
+/// The id in an entry that names no user or group (`ACL_UNDEFINED_ID`).
 const NOBODY: u32 = u32::MAX;
 const VERSION: u32 = 2;
 
@@ -12,9 +12,11 @@ const GROUP: u16 = 0x08;
 const MASK: u16 = 0x10;
 const OTHER: u16 = 0x20;
 
-/// Returns the extended attribute for the text of a list, or the entry that cannot be
-/// converted. A user's or group's name without its number is an error: the name may mean
-/// another user on this system.
+/// Returns the extended attribute for the text of a list.
+///
+/// # Errors
+/// The first entry that cannot be converted; what is wrong if the text is not UTF-8. The name of a
+/// user or group without a number cannot be converted: it may mean another one on this system.
 pub(super) fn attribute(text: &[u8]) -> Result<Vec<u8>, String> {
     let text = std::str::from_utf8(text).map_err(|error| error.to_string())?;
     let mut entries = Vec::new();
@@ -34,12 +36,12 @@ pub(super) fn attribute(text: &[u8]) -> Result<Vec<u8>, String> {
     Ok(value)
 }
 
-/// Parses `TAG:QUALIFIER:rwx`, optionally followed by the qualifier's number, as star writes
-/// it.
+/// Parses `TAG:QUALIFIER:rwx` or, as star writes an entry, `TAG:NAME:rwx:NUMBER`. Returns the tag,
+/// the id and the permissions.
 fn parse(entry: &str) -> Option<(u16, u32, u16)> {
     let fields: Vec<&str> = entry.split(':').map(str::trim).collect();
     let (tag, qualifier, permissions, id) = match fields[..] {
-        // Two fields: a mask, or others, without a qualifier.
+        // `mask:rwx` or `other:rwx`: these tags have no qualifier.
         [tag, permissions] => (tag, "", permissions, None),
         [tag, qualifier, permissions] => (tag, qualifier, permissions, None),
         [tag, qualifier, permissions, id] => (tag, qualifier, permissions, Some(id)),
@@ -65,8 +67,8 @@ fn parse(entry: &str) -> Option<(u16, u32, u16)> {
     }
 }
 
-/// Returns the text of an attribute, with numbers in place of names; `None` when the attribute
-/// is no list.
+/// Returns the text of an extended attribute, with numbers in place of names; `None` if the
+/// attribute is no access control list.
 pub(super) fn text(attribute: &[u8]) -> Option<String> {
     let (version, entries) = attribute.split_first_chunk::<4>()?;
     if u32::from_le_bytes(*version) != VERSION || entries.len() % 8 != 0 {

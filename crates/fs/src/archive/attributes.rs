@@ -17,19 +17,22 @@ use crate::owners::why_not_owned;
 use crate::xattrs::{Attributed, NamedFile, Open, each_of, is_overlays};
 use synconce_sys::reason;
 
-/// A file, by descriptor or by its name in a directory. The name is never followed.
+/// A file, by descriptor or by its name in a directory.
 #[derive(Clone, Copy)]
 pub(super) enum File<'a> {
     Open(BorrowedFd<'a>),
+    /// A file that is no symbolic link: `chmod` would follow a link.
     Named(BorrowedFd<'a>, &'a [u8]),
     /// A symbolic link, which has no mode.
     Link(BorrowedFd<'a>, &'a [u8]),
 }
 
-/// Which attributes are set.
+/// Which attributes are set, besides modes, times and other extended attributes.
 #[derive(Clone, Copy)]
 pub(super) struct Manner {
+    /// Owners and groups.
     pub(super) owners: bool,
+    /// Overlay's own attributes (`trusted.overlay.*`, `user.overlay.*`).
     pub(super) overlay_attributes: bool,
 }
 
@@ -54,6 +57,7 @@ impl File<'_> {
         }
     }
 
+    /// Sets the time of last modification, in seconds since 1970 and nanoseconds.
     fn set_mtime(self, (seconds, nanoseconds): (i64, u32)) -> Result<(), Errno> {
         let times = Timestamps {
             last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
@@ -94,8 +98,12 @@ impl File<'_> {
     }
 }
 
-/// Sets all attributes of a new file, in an order in which no step undoes another: chown(2)
-/// clears set-id bits and capabilities, chmod(2) changes the mask of an access list.
+/// Sets the attributes `wanted` of a new file, which has the attributes `is`. No step undoes an
+/// earlier one: chown(2) clears set-id bits and capabilities, and chmod(2) changes the mask of an
+/// access list. Notes in `left_out` the extended attributes that the kernel refuses.
+///
+/// # Errors
+/// Names the act and `path`.
 pub(super) fn apply(
     file: File<'_>,
     is: &Stat,
@@ -118,7 +126,7 @@ pub(super) fn apply(
         Ok(())
     };
     set(0)?;
-    // A file with the right owner and mode needs no chmod(2).
+    // chown(2) may have cleared bits of the right mode.
     if is.st_mode & 0o7777 != wanted.mode || manner.owners && other_owner {
         file.chmod(wanted.mode).map_err(|errno| failed("cannot set the mode of", path, errno))?;
     }
@@ -127,6 +135,7 @@ pub(super) fn apply(
     file.set_mtime(wanted.mtime).map_err(|errno| failed("cannot set the time of", path, errno))
 }
 
+/// Returns when `apply` sets an extended attribute: 0 is before chmod(2), 1 and 2 are after it.
 fn stage_of(xattr: &[u8]) -> u8 {
     match xattr {
         _ if xattr.starts_with(b"system.posix_acl_") => 1,
@@ -150,7 +159,7 @@ fn set_xattr(
     }
     let c_name = CString::new(name).map_err(|_| Errno::INVAL);
     match c_name.and_then(|name| file.set_xattr(&name, value)) {
-        // An access list with an id that is not mapped in the user namespace.
+        // The access list has an id that is not mapped in the user namespace.
         Err(errno @ Errno::INVAL) if name.starts_with(b"system.posix_acl_") => {
             left_out.note(path, note(&reason(&errno.into())));
             Ok(())

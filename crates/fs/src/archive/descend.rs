@@ -1,4 +1,4 @@
-//! Walks a tree in the order of names, at any depth.
+//! Walks a tree of any depth in the order of names, with a limited number of open directories.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,8 +9,8 @@ use rustix::io::Errno;
 
 use super::places::plain;
 
-/// The number of descriptors that are kept open; directories further up are opened again on
-/// the way back.
+/// The most directories that are kept open, the innermost ones. Those above are opened again on the
+/// way back.
 const KEPT: usize = 64;
 
 /// The directories from the root to the current entry.
@@ -27,7 +27,7 @@ pub(super) type NameInDirectory = (Rc<OwnedFd>, Box<[u8]>);
 
 struct DescentLevel {
     dir: Option<Rc<OwnedFd>>,
-    /// The length of the directory's path.
+    /// The length in bytes of the directory's path.
     path: usize,
     /// The names still to visit, the next one last.
     names: Vec<Box<[u8]>>,
@@ -64,8 +64,8 @@ impl<'a> Descent<'a> {
         }
     }
 
-    /// Opens the last directories of the path again, one by one: the walk returns to all of
-    /// them, and opening each from the root would repeat the lookups.
+    /// Opens the last [`KEPT`] directories of the path again, and returns the last. Opens them one
+    /// by one, because the walk returns to each, and a lookup of each from the root costs more.
     fn open_again(&mut self) -> Result<Rc<OwnedFd>, Errno> {
         let first = self.levels.len().saturating_sub(KEPT);
         let start = match &self.path[..self.levels[first].path] {
@@ -82,7 +82,8 @@ impl<'a> Descent<'a> {
         Ok(dir)
     }
 
-    /// Enters the directory that was the last entry, or the root.
+    /// Reads the names in `dir`, which are the next entries. `dir` must be the entry that
+    /// [`Descent::next`] returned last, or the root.
     pub(super) fn enter(&mut self, dir: OwnedFd) -> Result<(), Errno> {
         let mut names = Vec::new();
         let mut entries = RawDir::new(dir.as_fd(), uninit(&mut self.buffer));

@@ -1,4 +1,4 @@
-//! A member of an archive, made from its header and the extended headers before it.
+//! Makes the description of a member from its header and the extended headers before that header.
 
 use rustix::fs::makedev;
 use synconce_durable::error::Error;
@@ -15,10 +15,10 @@ pub(super) struct Member {
     pub(super) kind: MemberKind,
     /// The number of content bytes in the archive.
     pub(super) stored: u64,
-    /// The positions of the content in a sparse file.
+    /// The pieces of a sparse file that have content.
     pub(super) map: Option<Map>,
     pub(super) attributes: Attributes,
-    /// A part of the member's description that cannot be converted on this system.
+    /// What in the headers cannot be converted for this system, for a report.
     pub(super) strange: Option<String>,
 }
 
@@ -28,9 +28,11 @@ pub(super) type Xattr = (Vec<u8>, Vec<u8>);
 /// The attributes that are set on a file once it exists.
 #[derive(Debug)]
 pub(super) struct Attributes {
+    /// Permission and set-id bits (`0o7777`).
     pub(super) mode: u32,
     pub(super) uid: u32,
     pub(super) gid: u32,
+    /// Seconds since 1970, and nanoseconds.
     pub(super) mtime: (i64, u32),
     pub(super) xattrs: Vec<Xattr>,
 }
@@ -39,14 +41,17 @@ pub(super) struct Attributes {
 pub(super) enum MemberKind {
     File,
     Directory,
+    /// A symbolic link, with its target.
     Symlink(Vec<u8>),
+    /// A hard link to the member with this path.
     Link(Vec<u8>),
+    /// A device, with its number (makedev(3)).
     CharDevice(u64),
     BlockDevice(u64),
     Fifo,
 }
 
-/// The extended headers of the next header.
+/// What the extended headers before a member's header contain.
 #[derive(Debug, Default)]
 pub(super) struct Extensions {
     long_name: Option<Vec<u8>>,
@@ -64,34 +69,39 @@ pub(super) struct Extensions {
     strange: Vec<(&'static [u8], String)>,
 }
 
-/// GNU tar's PAX records for a sparse file. The set of records distinguishes the three
-/// formats.
+/// GNU tar's PAX records for a sparse file, in one of three formats: 0.0, 0.1 and 1.0.
 #[derive(Debug, Default)]
 struct SparseRecords {
+    /// The major and the minor number of the format, which GNU tar writes for 1.0 only.
     version: (Option<u64>, Option<u64>),
     name: Option<Vec<u8>>,
+    /// The file's size in bytes, with its holes.
     size: Option<u64>,
+    /// Offset and length in bytes of each piece, alternating.
     numbers: Vec<u64>,
     has_map: bool,
 }
 
-/// Where the map of a sparse file is.
+/// Where the map of a sparse file is. A number is the file's size in bytes, with its holes.
 pub(super) enum SparseForm {
     /// The file is not sparse.
     Not,
-    /// The map was in the records.
+    /// The map was in the PAX records.
     Known(u64, Vec<Piece>),
-    /// The map precedes the content.
+    /// The map is in the archive before the content.
     InContent(u64),
 }
 
 impl Extensions {
-    /// Makes extensions with the names from GNU's own headers.
+    /// Makes extensions with the path and the link target from GNU's own headers.
     pub(super) fn new(long_name: Option<Vec<u8>>, long_link: Option<Vec<u8>>) -> Self {
         Self { long_name, long_link, ..Self::default() }
     }
 
-    /// Adds the records of a PAX header. Returns a message about the first invalid record.
+    /// Adds the records of a PAX header.
+    ///
+    /// # Errors
+    /// A message about the first invalid record.
     pub(super) fn take(&mut self, text: &[u8]) -> Result<(), String> {
         let records = pax::records(text).ok_or("its extended header is damaged")?;
         for (key, value) in records {
@@ -103,7 +113,7 @@ impl Extensions {
 
     fn record(&mut self, key: &[u8], value: &[u8]) -> Option<()> {
         match key {
-            // An empty value cancels the value of an earlier global header.
+            // An empty value removes the value of an earlier global header (POSIX pax).
             b"path" => self.path = Some(value.to_vec()).filter(|path| !path.is_empty()),
             b"linkpath" => self.link = Some(value.to_vec()).filter(|path| !path.is_empty()),
             b"size" => self.size = optional(value, sparse::decimal)?,
@@ -127,8 +137,7 @@ impl Extensions {
 
     fn acl(&mut self, name: &'static [u8], text: &[u8]) {
         match acl::attribute(text) {
-            // If the archive has the attribute itself, the text is ignored: the attribute is
-            // exact.
+            // The archive has the attribute itself, which is more exact than the text.
             Ok(_) if self.xattrs.iter().any(|(other, _)| other == name) => {}
             Ok(value) if value.len() > 4 => self.xattr(name, value),
             Ok(_) => {}
@@ -141,7 +150,7 @@ impl Extensions {
         self.xattrs.push((name.to_vec(), value));
     }
 
-    /// Returns the path, also for messages.
+    /// Returns the path, unchecked: also for messages about a member that is refused.
     pub(super) fn path(&self, header: &Header) -> Vec<u8> {
         let extended = self.sparse.name.as_ref().or(self.path.as_ref()).or(self.long_name.as_ref());
         extended.cloned().unwrap_or_else(|| header.path_bytes().into_owned())
@@ -152,13 +161,15 @@ impl Extensions {
         extended.unwrap_or_else(|| header.link_name_bytes().unwrap_or_default().into_owned())
     }
 
-    /// Returns the content size of an extended header.
+    /// Returns the size field of `header` in bytes, which a PAX record can override.
     pub(super) fn plain_size(header: &Header) -> Option<u64> {
         header::number(&header.as_old().size)?.try_into().ok()
     }
 
-    /// Makes the member of `header` and these extensions. A map that precedes the content is
-    /// not read yet.
+    /// Makes the member from its `header` and these extensions. The member has no map yet.
+    ///
+    /// # Errors
+    /// Names the member and the invalid field.
     pub(super) fn member(self, header: &Header) -> Result<(Member, SparseForm), Error> {
         let path = self.path(header);
         let wrong = |what: &str| refuse(&path, format!("its header has a wrong {what}"));
@@ -204,7 +215,7 @@ impl Extensions {
         };
         let wrong = || refuse(path, "its header has a wrong device number");
         Ok(match header.as_old().linkflag[0] {
-            // Before POSIX, only the trailing slash of the name marked a directory.
+            // Before POSIX, only a slash at the end of the name marked a directory.
             b'0' | 0 if path.ends_with(b"/") && self.sparse.name.is_none() => MemberKind::Directory,
             b'0' | b'7' | b'S' | 0 => MemberKind::File,
             b'1' => MemberKind::Link(self.link(header)),
@@ -222,9 +233,9 @@ impl Extensions {
     }
 }
 
-/// Returns the number of content bytes. Only files and GNU tar's listings of directories have
-/// content; in other members the size field has another meaning (POSIX pax, "ustar Interchange
-/// Format").
+/// Returns the number of content bytes in the archive. Only files, GNU tar's listings of
+/// directories and directories from before POSIX have content. In other members the size field has
+/// another meaning (POSIX pax, "ustar Interchange Format").
 fn stored(header: &Header, kind: &MemberKind, size: u64) -> u64 {
     match kind {
         MemberKind::File => size,
@@ -241,7 +252,6 @@ impl SparseRecords {
             b"name" => self.name = Some(value.to_vec()),
             b"size" | b"realsize" => self.size = Some(sparse::decimal(value)?),
             b"offset" | b"numbytes" => {
-                // Offsets and lengths alternate.
                 let is_offset = self.numbers.len().is_multiple_of(2);
                 (is_offset == (key == b"offset")).then_some(())?;
                 self.numbers.push(sparse::decimal(value)?);
@@ -269,11 +279,13 @@ impl SparseRecords {
     }
 }
 
+/// Parses a value that may be empty. Returns `None` for an invalid value, and `Some(None)` for an
+/// empty one.
 fn optional<T>(value: &[u8], parse: impl FnOnce(&[u8]) -> Option<T>) -> Option<Option<T>> {
     if value.is_empty() { Some(None) } else { parse(value).map(Some) }
 }
 
-/// Parses an id. chown(2) takes all ones to mean "no change", so that id is refused.
+/// Parses a user or group id. Refuses the id of all ones, which means "no change" to chown(2).
 fn id(text: &[u8]) -> Option<u32> {
     sparse::decimal(text).and_then(|id| u32::try_from(id).ok()).filter(|id| *id != u32::MAX)
 }

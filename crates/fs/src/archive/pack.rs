@@ -25,8 +25,8 @@ use crate::xattrs::is_overlays;
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct PackOptions {
-    /// Packs overlay's own attributes as well (`trusted.overlay.*`, `user.overlay.*`). They
-    /// are meaningless without the other layers.
+    /// Packs overlay's own attributes as well (`trusted.overlay.*`, `user.overlay.*`). They mean
+    /// nothing without the other layers of the overlay.
     pub overlay_attributes: bool,
 }
 
@@ -36,24 +36,25 @@ pub struct PackOptions {
 pub struct Packed {
     /// The number of members.
     pub entries: u64,
-    /// Bytes of content, without holes.
+    /// Bytes of content, without the holes that the archive leaves out.
     pub bytes: u64,
-    /// What was left out: sockets, which no archive can hold; mounts below the root; overlay's
-    /// own attributes.
+    /// What was left out: sockets and files of unknown kinds, which no archive can hold; mounts
+    /// below the root; overlay's own attributes.
     pub left_out: LeftOut,
 }
 
 /// Writes the tree at the open directory `source` as a PAX archive. The same tree gives the
-/// same bytes: names are sorted, owners are numbers, and the only times are those of the
-/// files. Memory holds the names in the directories on the way to the current file, and the
-/// paths of files with several links.
+/// same bytes: names are sorted, owners are numbers, and the only times are those of last
+/// modification. Memory holds the names in the directories on the way to the current file, and
+/// the paths of files with several links.
 ///
-/// Mounts below the root are not crossed: the archive has a mount point's attributes and not
-/// its content.
+/// Mounts below the root are not crossed. For a directory that is mounted there, the archive has
+/// an empty directory with the owner, mode and time of the mounted one. It has nothing for a file
+/// that is mounted there.
 ///
 /// # Errors
-/// Something cannot be read, or changed while it was read; `output` cannot be written; or the
-/// work was cancelled (`ECANCELED`). The output written so far lacks the end of an archive.
+/// A file cannot be read, or changed while it was read; `output` cannot be written; or the work
+/// was cancelled (`ECANCELED`). After an error the output lacks the end of an archive.
 pub fn pack(
     source: BorrowedFd<'_>,
     output: impl Write,
@@ -93,7 +94,7 @@ struct Packer<'a, W> {
 }
 
 impl<W: Write> Packer<'_, W> {
-    /// Writes one entry. Returns the directory if the entry is one, to be entered.
+    /// Writes one entry. Returns an open directory if the caller is to descend into the entry.
     fn entry(&mut self, dir: &OwnedFd, name: &[u8], path: &[u8]) -> Result<Option<OwnedFd>, Error> {
         go_on("cannot pack", path, self.progress)?;
         let is = stat(dir.as_fd(), name).map_err(|errno| failed("cannot read", path, errno))?;
@@ -180,7 +181,7 @@ impl<W: Write> Packer<'_, W> {
         let file = open_file(dir, name).map_err(|errno| failed("cannot open", path, errno))?;
         let size = is.stx_size;
         let read = |error: std::io::Error| failed("cannot read", path, error);
-        // A file with as many blocks as its size needs has no holes; this saves a seek.
+        // A file with as many blocks as its size needs has no holes worth a search by lseek(2).
         let map = if is.stx_blocks.saturating_mul(512) < size {
             Map::read(file.as_fd(), size).map_err(read)?
         } else {
@@ -288,7 +289,7 @@ fn stat(dir: BorrowedFd<'_>, name: &[u8]) -> Result<Statx, Errno> {
     statx(dir, name, flags, StatxFlags::BASIC_STATS)
 }
 
-/// Opens a file without changing its access time, where that is permitted.
+/// Opens a file for reading, without changing its access time if that is permitted.
 fn open_file(dir: &OwnedFd, name: &[u8]) -> Result<OwnedFd, Errno> {
     // If the file was replaced by a named pipe after the stat, the open does not block.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;

@@ -4,8 +4,8 @@
 /// A key and its value.
 type PaxRecord<'a> = (&'a [u8], &'a [u8]);
 
-/// Splits `text` after its first record. A value may contain any byte, including newlines and
-/// NULs: only the length marks its end.
+/// Splits `text` after its first record; `None` if that record is damaged. Only the length shows
+/// where a value ends: the value may contain any byte, also newlines and NULs.
 fn split(text: &[u8]) -> Option<(PaxRecord<'_>, &[u8])> {
     let space = text.iter().position(|byte| *byte == b' ')?;
     let length: usize = std::str::from_utf8(&text[..space]).ok()?.parse().ok()?;
@@ -18,7 +18,7 @@ fn split(text: &[u8]) -> Option<(PaxRecord<'_>, &[u8])> {
 /// Returns the records of a header's content, or `None` when it is damaged.
 pub(super) fn records(mut text: &[u8]) -> Option<Vec<PaxRecord<'_>>> {
     let mut records = Vec::new();
-    // Some writers pad with NULs within the size.
+    // Some writers fill the content with NULs up to its size.
     while text.first().is_some_and(|byte| *byte != 0) {
         let (record, rest) = split(text)?;
         records.push(record);
@@ -30,7 +30,7 @@ pub(super) fn records(mut text: &[u8]) -> Option<Vec<PaxRecord<'_>>> {
 /// Adds a record to a header's content.
 pub(super) fn append(text: &mut Vec<u8>, key: &[u8], value: &[u8]) {
     let rest = key.len() + value.len() + 3;
-    // The length counts its own digits, so a longer number may need one more digit.
+    // The length includes its own digits, which may make it one digit longer.
     let mut length = rest + digits(rest);
     length = rest + digits(length);
     text.extend_from_slice(length.to_string().as_bytes());
@@ -45,7 +45,8 @@ fn digits(number: usize) -> usize {
     number.checked_ilog10().unwrap_or(0) as usize + 1
 }
 
-/// Parses a time into seconds and nanoseconds, rounded down: `-1.5` is half a second after -2.
+/// Parses a decimal time into seconds and nanoseconds, rounded down: `-1.5` gives -2 s and
+/// 500,000,000 ns.
 pub(super) fn time(text: &[u8]) -> Option<(i64, u32)> {
     let text = std::str::from_utf8(text).ok()?;
     let (negative, text) = text.strip_prefix('-').map_or((false, text), |text| (true, text));
@@ -67,7 +68,7 @@ pub(super) fn time(text: &[u8]) -> Option<(i64, u32)> {
     }
 }
 
-/// Returns the text of a time.
+/// Returns the decimal text of a time, the inverse of [`time`].
 pub(super) fn time_text(seconds: i64, nanoseconds: u32) -> String {
     let (sign, seconds, nanoseconds) = match (seconds, nanoseconds) {
         (..0, 0) => ("-", seconds.unsigned_abs(), 0),
@@ -81,7 +82,8 @@ pub(super) fn time_text(seconds: i64, nanoseconds: u32) -> String {
     text.trim_end_matches('0').to_owned()
 }
 
-/// Returns the name of an extended attribute as the end of a key. GNU tar escapes `%` and `=`.
+/// Returns the name of an extended attribute as it stands in a key: `%` and `=` are escaped, as GNU
+/// tar does it.
 pub(super) fn escaped(name: &[u8]) -> Vec<u8> {
     let mut escaped = Vec::with_capacity(name.len());
     for byte in name {

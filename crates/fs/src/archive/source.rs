@@ -35,15 +35,15 @@ const LONGEST_MAGIC: usize = 6;
 /// The largest pipe that an ordinary user may request by default (pipe(7)).
 const PIPE: usize = 1 << 20;
 
-/// An archive that is being read, through a decompressor if needed.
+/// An archive that is being read, through a decompressor if it is compressed.
 ///
-/// A decompressor does not outlive this value: the drop kills it. If the process itself is
-/// killed, the decompressor's next write fails with SIGPIPE.
+/// The drop kills the decompressor. If this process is killed instead, SIGPIPE ends the
+/// decompressor at its next write.
 #[derive(Debug)]
 pub struct ArchiveSource {
     path: PathBuf,
     input: Input,
-    /// Whether the archive was read to its end.
+    /// Whether a read has returned the end of the archive.
     pub(super) ended: bool,
 }
 
@@ -58,8 +58,9 @@ struct RunningDecompressor {
     program: &'static str,
     child: Child,
     output: ChildStdout,
+    /// What the decompressor writes to standard error.
     complaints: File,
-    /// The error of reading the decompressor's input, if this process feeds it.
+    /// The error of reading the archive, if a thread of this process feeds the decompressor.
     feeding: Arc<Mutex<Option<io::Error>>>,
 }
 
@@ -90,12 +91,13 @@ pub fn open(path: &Path, progress: &dyn Progress) -> Result<ArchiveSource, Error
     Ok(ArchiveSource { path: path.to_owned(), input, ended: false })
 }
 
-/// Opens the file at `path`; a FIFO once it has content, or its writer has closed it.
+/// Opens the file at `path`. Waits for the first bytes of a FIFO, or until its writer closes it.
 fn open_file(path: &Path, progress: &dyn Progress) -> io::Result<File> {
     if !fs::metadata(path)?.file_type().is_fifo() {
         return File::open(path);
     }
-    // A blocking open waits for a writer, and std opens again after a signal.
+    // `File::open` would block until there is a writer, and a cancellation could not end it: the
+    // standard library retries after a signal.
     let nonblocking = OFlags::NONBLOCK.bits().cast_signed();
     let fifo = File::options().read(true).custom_flags(nonblocking).open(path)?;
     wait_until_ready(fifo.as_fd(), PollFlags::IN, progress)?;
@@ -161,15 +163,15 @@ fn feed(mut from: impl Read, mut to: impl Write, result: &Mutex<Option<io::Error
             Ok(length) => length,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => {
-                // Store the error before `to` is closed, which the decompressor takes for the
-                // end.
+                // Before `to` is closed: then the decompressor ends, and `finish` looks for the
+                // error.
                 if let Ok(mut result) = result.lock() {
                     *result = Some(error);
                 }
                 return;
             }
         };
-        // The decompressor's exit status explains why it stopped reading.
+        // The decompressor has ended, and its exit status shows why.
         if to.write_all(&buffer[..length]).is_err() {
             return;
         }
@@ -196,7 +198,7 @@ impl AsFd for ArchiveSource {
     }
 }
 
-/// An input whose reads fail with `ECANCELED` once the work is cancelled, also while they wait.
+/// An input whose reads fail with `ECANCELED` once the work is cancelled, also a read that waits.
 pub(super) struct UntilCancelled<'a, R> {
     pub(super) input: R,
     pub(super) progress: &'a dyn Progress,
@@ -210,11 +212,11 @@ impl<R: Read + AsFd> Read for UntilCancelled<'_, R> {
 }
 
 impl ArchiveSource {
-    /// Checks that the archive was read completely: a decompressor that failed has written
-    /// less. Content that was not read yet is discarded.
+    /// Checks that the decompressor, if there is one, has written the whole archive. Reads and
+    /// discards the rest of its output for this.
     ///
     /// # Errors
-    /// The decompressor failed, the input could not be read, or the work was cancelled
+    /// The decompressor failed, the archive could not be read, or the work was cancelled
     /// (`ECANCELED`).
     pub fn finish(mut self, progress: &dyn Progress) -> Result<(), Error> {
         let path = std::mem::take(&mut self.path);
@@ -250,7 +252,7 @@ fn describe(status: ExitStatus, complaints: &File) -> String {
 }
 
 fn end(child: &mut Child) {
-    // Both fail only when the child was reaped already.
+    // Both fail only if the child was reaped before.
     let _ = child.kill();
     let _ = child.wait();
 }

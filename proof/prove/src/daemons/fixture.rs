@@ -14,19 +14,20 @@ use std::process::Command;
 use synconce_probe::architecture::architecture_of_images;
 use synconce_testkit::manifest::Manifest;
 
-/// How many images there are. The script names them by their numbers.
+/// How many images there are. The script names an image by its number, from 0.
 pub(super) const IMAGES: usize = 4;
-/// How many layers of an image are its own. Below them is a layer that all images share.
+/// How many layers belong to one image alone. Below them is a layer that all images share.
 const OWN_LAYERS: usize = 3;
-/// Small files in a layer.
+/// The number of small files in a layer that is not shared.
 const SMALL: usize = 24;
-/// Bytes of the one large file in a layer.
+/// The size in bytes of the one large file in such a layer.
 const LARGE: usize = 600 << 10;
 
 /// Archives of images in the format of OCI, and what their snapshots contain.
 pub(super) struct ImageArchives {
     directory: PathBuf,
-    /// Content by chain id (OCI image specification), which is the name of the snapshot.
+    /// The content of each snapshot, by chain id (OCI image specification): containerd names the
+    /// snapshot by this id.
     pub chains: BTreeMap<String, Manifest>,
     /// What sha256sum(1) prints for the files below `data` of each image, sorted by name.
     pub digests: Vec<String>,
@@ -44,22 +45,22 @@ impl ImageArchives {
         Ok(Self { directory: directory.to_owned(), chains, digests })
     }
 
-    /// Returns the directory that has the layers of an image as directories.
+    /// Returns the directory with one directory for each layer of an image, named by its number.
     pub(super) fn context(&self, image: usize) -> PathBuf {
         self.directory.join(format!("{image}.layers"))
     }
 
-    /// Returns the names of the layers in [`ImageArchives::context`] that are the image's own.
+    /// Returns the numbers of the layers that belong to one image alone.
     pub(super) fn own_layers(&self) -> impl Iterator<Item = usize> {
         1..=OWN_LAYERS
     }
 
-    /// Returns the path of the archive of a layer.
+    /// Returns the path of the tar archive of a layer.
     pub(super) fn layer_archive(&self, image: usize, layer: usize) -> PathBuf {
         self.directory.join(format!("{image}.{layer}.tar"))
     }
 
-    /// Returns the path of an image's archive.
+    /// Returns the path of the tar archive of an image, in OCI's layout.
     pub(super) fn archive(&self, image: usize) -> PathBuf {
         self.directory.join(format!("{image}.tar"))
     }
@@ -70,8 +71,8 @@ pub(super) fn name(image: usize) -> String {
     format!("local/image{image}:1")
 }
 
-/// Returns the content of the directory `root`. The root itself is left out: its mode comes from
-/// the snapshotter.
+/// Returns the content of the directory `root` without `root` itself, whose mode comes from the
+/// snapshotter.
 pub(super) fn content(root: &Path) -> Result<Manifest> {
     let mut manifest = Manifest::read(root)?;
     manifest.entries.remove(".");
@@ -113,7 +114,7 @@ fn make_image(
     command(tar.args(["oci-layout", "index.json", "blobs"]))
 }
 
-/// Returns what sha256sum(1) prints for an image's files.
+/// Returns what sha256sum(1) prints for the files below `data` of an image, sorted by name.
 fn digests(directory: &Path, image: usize) -> Result<String> {
     let data = directory.join(format!("{image}.merged/data"));
     let mut names: Vec<_> =
@@ -128,7 +129,8 @@ fn digests(directory: &Path, image: usize) -> Result<String> {
     Ok(text)
 }
 
-/// Fills a layer: the lowest one has a shell, the others replace a file of the layer below.
+/// Fills a layer. The lowest layer, 0, has a shell. Each other layer has files of its own, and
+/// `data/replaced`, which replaces the file of the layer below from layer 2 on.
 fn fill(files: &Path, image: usize, layer: usize) -> Result<()> {
     fs::create_dir_all(files.join("data"))?;
     if layer == 0 {
@@ -152,7 +154,7 @@ fn fill(files: &Path, image: usize, layer: usize) -> Result<()> {
     Ok(())
 }
 
-/// Writes the descriptions of an image.
+/// Writes the config, the manifest and the index of an image (OCI image specification).
 fn index(
     layout: &Path,
     image: usize,
@@ -193,7 +195,7 @@ fn blob(layout: &Path, bytes: &[u8]) -> Result<(String, usize)> {
     Ok((digest, bytes.len()))
 }
 
-/// Returns the digest of `bytes`, as OCI writes it.
+/// Returns the digest of `bytes` as OCI writes it: `sha256:` and hexadecimal digits.
 pub(super) fn sha256(bytes: &[u8]) -> String {
     let mut text = "sha256:".to_owned();
     for byte in Sha256::digest(bytes) {

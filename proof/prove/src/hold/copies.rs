@@ -1,4 +1,5 @@
-//! Copies of the overlays of a hold in the mount namespace of another user, which no stop unmounts.
+//! Copies of the overlays of a hold in a user namespace, whose mount namespace locks them: `stop`
+//! cannot unmount them (mount_namespaces(7)).
 
 use super::fixture::waited;
 use crate::Result;
@@ -16,9 +17,9 @@ const LIMIT: Duration = Duration::from_secs(60);
 pub(super) struct Copies(Group);
 
 impl Copies {
-    /// Starts the process: its namespace has a copy of each mount that is there now. Unmounts on
-    /// `disk` do not reach the copies. All others do, because a copy would keep the disks of
-    /// other rows busy.
+    /// Starts the process. Its mount namespace has a copy of each mount that exists now. A later
+    /// unmount on `disk` leaves the copy. Any other unmount ends the copy too, so that the disks of
+    /// other rows do not stay busy.
     pub(super) fn make(disk: &Path) -> Result<Self> {
         let mut command = Command::new("unshare");
         command.args(["--user", "--map-root-user", "--mount", "--propagation", "slave"]);
@@ -32,7 +33,7 @@ impl Copies {
         }
     }
 
-    /// Runs `words` in the namespaces, and returns whether they succeeded.
+    /// Runs the command `words` in both namespaces, and returns whether its exit status was 0.
     pub(super) fn accept(&self, words: &[OsString]) -> Result<bool> {
         let pid = self.0.pid().to_string();
         let mut command = Command::new("nsenter");

@@ -1,6 +1,6 @@
-//! The steps of a commit and of a removal that are removed, one at a time.
+//! The mutants of `synconce tree`. Each lacks one step of a verb, or does one step too early.
 
-/// A missing or misplaced step.
+/// A build of the tool without one step, or with one step in the wrong place.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TreeMutant {
     pub name: &'static str,
@@ -8,14 +8,14 @@ pub(crate) struct TreeMutant {
     pub caught_by: CaughtBy,
 }
 
-/// How the missing step is caught.
+/// How the proof catches a mutant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CaughtBy {
-    /// By a power cut; if only one verb of the script has the step, in that verb.
+    /// By a power cut: anywhere, or only within this verb of the script.
     Cut(Option<&'static str>),
-    /// By a kill.
+    /// By a kill of the tool.
     Kill,
-    /// By two processes that work in parallel.
+    /// By the walk of two processes on the same trees.
     Walk,
 }
 
@@ -23,7 +23,7 @@ const fn cut(name: &'static str, about: &'static str) -> TreeMutant {
     TreeMutant { name, about, caught_by: CaughtBy::Cut(None) }
 }
 
-/// A mutant of the step of one verb. Cuts anywhere else cannot catch it.
+/// Returns a mutant that only cuts within `verb` can catch.
 const fn cut_in(verb: &'static str, name: &'static str, about: &'static str) -> TreeMutant {
     TreeMutant { name, about, caught_by: CaughtBy::Cut(Some(verb)) }
 }
@@ -36,11 +36,11 @@ const fn walked(name: &'static str, about: &'static str) -> TreeMutant {
     TreeMutant { name, about, caught_by: CaughtBy::Walk }
 }
 
-/// The mutants that a commit of a snapshot of btrfs must have a row of its own for, which has to catch
-/// them: it syncs the disk once more, for the layer's fingerprint.
+/// The mutants whose rows on btrfs are judged apart from those on other disks, and must catch them.
+/// A commit of a btrfs snapshot syncs the disk once more, for the fingerprint of the layer.
 pub(crate) const OF_SNAPSHOTS: [&str; 2] = ["tree-unsynced", "tree-record-first"];
 
-/// All mutants; the names are those of the crate `tree`.
+/// All mutants. The crate `tree` leaves out a step by the name of its mutant.
 pub(crate) const MUTANTS: [TreeMutant; 15] = [
     cut("tree-unsynced", "a tree's file system not synced before its record is written"),
     cut("tree-record-first", "a tree's record written before its file system is synced"),
@@ -57,8 +57,7 @@ pub(crate) const MUTANTS: [TreeMutant; 15] = [
         "a generation's layers removed before its record is",
     ),
     cut("tree-restore-unsynced", "a restored generation whose record is not synced"),
-    // Only a kill can show this mutant: after a power cut the note of the session may not be
-    // on the disk.
+    // No power cut can catch this mutant: the note of the session need not be on the disk.
     killed("tree-interrupted-forgotten", "interrupted sessions removed without a report"),
     killed("tree-lease-ignored", "the lease of an interrupted session taken for held"),
     walked("tree-unlocked", "records changed without the store's lock"),
