@@ -3,7 +3,7 @@
 mod bar;
 mod check;
 mod enter;
-mod environment;
+pub(super) mod environment;
 mod export;
 mod failure;
 mod limits;

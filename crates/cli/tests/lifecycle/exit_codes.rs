@@ -72,7 +72,7 @@ fn unusable(place: &Place) -> Vec<Vec<String>> {
     words.collect()
 }
 
-fn executable(place: &Place, name: &str, text: &str) {
+pub fn executable(place: &Place, name: &str, text: &str) {
     use std::os::unix::fs::PermissionsExt;
     let path = place.write(name, text);
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();

@@ -1,9 +1,12 @@
 //! `synconce status --mend`: what it refuses, and where it stops. Each run is for an empty root, so
 //! that no command of a step finds anything to change.
 
+use super::exit_codes::executable;
 use super::other_users::{ALICE, machine, status, synconce};
 use std::fs;
-use synconce_testkit::harness::{Place, StartedCommand, eventually, finish, isolated, perl};
+use synconce_testkit::harness::{
+    Place, StartedCommand, binary, eventually, finish, isolated, perl,
+};
 
 /// Starts a run whose script has the command `never`, which is not reached: the script ends when
 /// the file `stop` exists. Returns the run and its ID when the run is interrupted.
@@ -76,6 +79,23 @@ fn it_refuses_what_it_cannot_mend_and_stops_at_the_first_command_that_fails() {
         // The root has no programs.
         assert_fails(place, &mend, 127, "restore dpkg's lists: exit code 127");
         assert_eq!(place.status(&[]).status.code(), Some(4), "the run is not cleared");
+    });
+}
+
+#[test]
+fn the_commands_have_the_programs_of_root_and_no_directory_of_the_caller() {
+    isolated(|place| {
+        fs::create_dir_all(place.path("root/var/lib")).unwrap();
+        let (run, id) = interrupt(place, &["--root", &place.text("root")], "chroot /t dpkg");
+        end(place, &run);
+        fs::create_dir(place.path("bin")).unwrap();
+        executable(place, "bin/chroot", "#!/bin/sh\necho \"$PATH ${TMPDIR-none}\"; exit 9\n");
+        let path = format!("{}:/usr/bin:/bin", place.text("bin"));
+        let mut mend = place.command(binary());
+        mend.args(["status", "--mend", &id]).env("PATH", &path).env("TMPDIR", "/nope");
+        let ended = finish(&mut mend);
+        let seen = format!("{path}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/sbin none\n");
+        assert_eq!((ended.status.code(), &ended.stdout), (Some(9), &seen), "{ended:?}");
     });
 }
 

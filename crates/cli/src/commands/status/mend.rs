@@ -6,10 +6,12 @@ use crate::commands::advice::{MendStep, after_steps, command, steps};
 use crate::commands::error::CommandError;
 use crate::commands::output::{Stream, print};
 use crate::commands::signal_forwarder::SignalForwarder;
+use crate::commands::tree::environment::{DIRECTORIES, with_all_paths};
 use crate::exit;
 use crate::text::{printable, say, shell};
 use rustix::process::{FlockType, Pid, fcntl_getlk};
 use std::collections::HashSet;
+use std::env;
 use std::fmt::Display;
 use std::fs::File;
 use std::os::unix::process::ExitStatusExt;
@@ -51,7 +53,7 @@ pub(super) fn mend(arguments: &StatusArguments, typed: &str) -> Result<ExitCode,
         refuse_locked(id, system.as_deref(), &again)?;
         // A closed standard error is not a failure.
         let _ = Stream::Errors.print(format!("+ {}\n", step.command));
-        let ended = run(step, &forwarder)?;
+        let ended = run(step, system.as_deref(), &forwarder)?;
         if !ended.success() {
             let how = match (ended.code(), ended.signal()) {
                 (Some(code), _) => format!("exit code {code}"),
@@ -153,9 +155,20 @@ fn lock_holder(pid: i32) -> String {
     name.map_or_else(|| "another process".to_owned(), |name| format!("{name} (pid {pid})"))
 }
 
-/// Runs `step` in a shell with the terminal of synconce.
-fn run(step: &MendStep, forwarder: &SignalForwarder) -> Result<ExitStatus, CommandError> {
+/// Runs `step`, of the system in `root`, in a shell with the terminal of synconce. dpkg needs the
+/// programs of root, whose directories cron and su(1) leave out of PATH.
+fn run(
+    step: &MendStep,
+    root: Option<&Path>,
+    forwarder: &SignalForwarder,
+) -> Result<ExitStatus, CommandError> {
     let mut shell = Command::new("sh");
+    shell.env("PATH", with_all_paths(&env::var_os("PATH").unwrap_or_default()));
+    if root.is_some() {
+        for name in DIRECTORIES {
+            shell.env_remove(name);
+        }
+    }
     let child = shell.args(["-ec", &step.command]).spawn();
     let ended = child.and_then(|mut child| {
         forwarder.pass_on_to(&child)?;

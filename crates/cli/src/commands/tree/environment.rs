@@ -41,7 +41,9 @@ const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
 /// Variables of the user of the host. The command has those of its user in the tree.
 const OF_USER: [&str; 6] = ["HOME", "USER", "LOGNAME", "SHELL", "PWD", "OLDPWD"];
-const DIRECTORIES: [&str; 5] = ["TMPDIR", "TMP", "TEMP", "TEMPDIR", "XDG_RUNTIME_DIR"];
+/// Variables that name directories for temporary files, which another root may lack.
+pub(in crate::commands) const DIRECTORIES: [&str; 5] =
+    ["TMPDIR", "TMP", "TEMP", "TEMPDIR", "XDG_RUNTIME_DIR"];
 
 pub(super) type Variables = BTreeMap<OsString, OsString>;
 
@@ -146,7 +148,7 @@ fn kept(ours: &Variables, is_directory: impl Fn(&Path) -> bool) -> Variables {
 }
 
 /// Appends the directories of [`PATH`] that `path` lacks.
-fn with_all_paths(path: &OsStr) -> OsString {
+pub(in crate::commands) fn with_all_paths(path: &OsStr) -> OsString {
     let mut all: Vec<_> = path.as_bytes().split(|byte| *byte == b':').collect();
     for directory in PATH.split(':').map(str::as_bytes) {
         if !all.contains(&directory) {
