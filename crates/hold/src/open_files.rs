@@ -153,7 +153,7 @@ fn read_open_files(pid: u32, mounts: &[Mount]) -> Vec<OpenFile> {
 /// Returns the file to which `link` leads for the process `pid`.
 fn link_of(pid: u32, link: &Path, mounts: &[Mount]) -> Option<OpenFile> {
     let path = fs::read_link(link).ok()?;
-    let mount = above(&path, mounts);
+    let mount = mounts::above(&path, mounts);
     OpenFile::at(pid, link.to_owned(), path, mount)
 }
 
@@ -200,20 +200,13 @@ fn mapping(
     let number = |text| u64::from_str_radix(text, 16).ok();
     let name = format!("{:x}-{:x}", number(from)?, number(to)?);
     let link = process.join("map_files").join(name);
-    OpenFile::at(pid, link, path.to_owned(), above(path, mounts))
+    OpenFile::at(pid, link, path.to_owned(), mounts::above(path, mounts))
 }
 
 /// Whether `mount` is of a network, or a process answers its calls: a look at a file there can
 /// block for ever, and no held file is there.
 fn may_block(mount: &Mount) -> bool {
     !mount.kind().is_held() && !stores_nothing(&mount.type_name)
-}
-
-/// Returns the mount that `path` is on.
-pub(crate) fn above<'a>(path: &Path, mounts: &'a [Mount]) -> Option<&'a Mount> {
-    let above = mounts.iter().filter(|mount| path.starts_with(&mount.point));
-    // Of several at one point, the last covers the others.
-    above.max_by_key(|mount| mount.point.components().count())
 }
 
 /// Returns the processes of `files` that have not ended, each once.

@@ -81,6 +81,11 @@ impl Mount {
             || upper.is_some_and(|upper| is_memory_magic(upper.f_type as u64))
     }
 
+    /// Whether this is a volatile overlay. Linux 7.0 shows `fsync=volatile`.
+    pub fn is_volatile(&self) -> bool {
+        self.has_option("volatile") || self.has_option("fsync=volatile")
+    }
+
     /// Whether `synconce-oci` has made this root of a build step volatile. It syncs the layer at the end
     /// of the step.
     pub fn is_volatile_step_root(&self) -> bool {
@@ -113,6 +118,14 @@ impl Mount {
 /// Those of reading `/proc/PID/mountinfo`.
 pub fn read(pid: &str) -> io::Result<Vec<Mount>> {
     Ok(of_bytes(&std::fs::read(Path::new("/proc").join(pid).join("mountinfo"))?))
+}
+
+/// Returns the mount that `path` is on by its name alone, without links: nothing is opened, because a
+/// file server may hang.
+pub fn above<'a>(path: &Path, mounts: &'a [Mount]) -> Option<&'a Mount> {
+    let above = mounts.iter().filter(|mount| path.starts_with(&mount.point));
+    // Of several at one point, the last covers the others.
+    above.max_by_key(|mount| mount.point.components().count())
 }
 
 /// Returns the device of the file system of `mount`, as in `st_dev`.
