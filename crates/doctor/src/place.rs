@@ -146,7 +146,7 @@ pub(crate) fn look(path: &Path) -> Result<ExaminedPlace, Error> {
     let is_overlay = mount.kind() == SyncKind::Stacked && mount.type_name == "overlay";
     place.overlay = is_overlay.then(|| Overlay {
         upper: mount.option("upperdir"),
-        volatile: mount.has_option("volatile") || mount.has_option("fsync=volatile"),
+        volatile: mount.is_volatile(),
         metacopy: has_metacopy(&mount),
     });
     let upper = place.overlay.as_ref().and_then(|overlay| overlay.upper.clone());
