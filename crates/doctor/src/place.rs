@@ -2,7 +2,7 @@
 
 use crate::device::{self, Device};
 use crate::error::Error;
-use rustix::fs::{AtFlags, CWD, StatxFlags, statvfs, statx};
+use rustix::fs::statvfs;
 use serde::Serialize;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -168,8 +168,8 @@ fn all_options(of_mount: &str, of_file_system: &str) -> String {
 
 /// Returns the mount that has `path`.
 fn mount_of(all: &[Mount], path: &Path) -> Option<Mount> {
-    let stat = statx(CWD, path, AtFlags::empty(), StatxFlags::MNT_ID).ok()?;
-    let found = all.iter().find(|mount| mount.id == stat.stx_mnt_id);
+    let (id, _) = mounts::look(path)?;
+    let found = all.iter().find(|mount| mount.id == id);
     found.cloned().or_else(|| mounts::at(path))
 }
 

@@ -176,10 +176,11 @@ pub fn at(path: &Path) -> Option<Mount> {
     })
 }
 
-/// Returns the id of the mount that `path` is on, and the device of its file system.
-fn look(path: &Path) -> Option<(u64, DeviceId)> {
-    let stat = rustix::fs::statx(rustix::fs::CWD, path, AtFlags::empty(), StatxFlags::MNT_ID);
-    let stat = stat.ok()?;
+/// Returns the id of the mount that `path` is on, and the device of its file system. Sends no request
+/// to a file server. The id may be reused later.
+pub fn look(path: &Path) -> Option<(u64, DeviceId)> {
+    let flags = AtFlags::STATX_DONT_SYNC;
+    let stat = rustix::fs::statx(rustix::fs::CWD, path, flags, StatxFlags::MNT_ID).ok()?;
     let device = DeviceId { major: stat.stx_dev_major, minor: stat.stx_dev_minor };
     Some((id_of(&stat)?, device))
 }
