@@ -224,15 +224,11 @@ fn left_volatile(call: &Invocation) -> Result<Option<VolatileRoot>, String> {
     let found = step_sync::read_mounts().and_then(|mounts| {
         let facts = Bundle::read(&bundle.join("config.json")).and_then(|read| read.facts());
         let root = facts.ok().and_then(|facts| bundle.join(facts.root.path).canonicalize().ok());
-        VolatileRoot::find(root.as_deref(), &canonical(bundle), &mounts)
+        VolatileRoot::find(root.as_deref(), &outliving::resolved(bundle), &mounts)
     });
     if found.is_err() && call.verb == "delete" {
         // Any file system can be the layer's, and an engine may ignore the error.
         rustix::fs::sync();
     }
     found
-}
-
-fn canonical(path: &Path) -> PathBuf {
-    path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
