@@ -24,7 +24,7 @@ pub use perl::{
     AFTER_RELEASE, HOLD, SYNC, daemon, perl, under_a_listener, without_call, without_seccomp,
 };
 pub use place::{Place, StartedCommand, files, finish};
-pub use processes::{children, exists, parent, process_status};
+pub use processes::{children, exists, kill, parent, process_status};
 pub use strace::Trace;
 pub use terminal::Terminal;
 pub use trial::{Need, engine, named_trial, postgresql, python_with, trial, upstream};

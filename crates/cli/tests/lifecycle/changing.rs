@@ -1,15 +1,10 @@
 //! Calls that go on without their sync flag, and are stopped, killed or interrupted meanwhile.
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use std::time::Duration;
 use synconce_testkit::harness::{
-    Place, StartedCommand, binary, eventually, finish, isolated, parent, perl, process_status,
+    Place, StartedCommand, binary, eventually, finish, isolated, kill, parent, perl, process_status,
 };
-
-fn kill(pid: u32, signal: Signal) {
-    let pid = Pid::from_raw(pid.cast_signed()).expect("a process id");
-    kill_process(pid, signal).expect("the process is there");
-}
 
 /// Returns the field `name` of `/proc/PID/status`; empty once the process is gone.
 fn status_field(pid: u32, name: &str) -> String {

@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 use std::path::Path;
 use synconce_testkit::harness::{
-    Place, StartedCommand, binary, daemon, eventually, isolated, parent, perl,
+    Place, StartedCommand, binary, daemon, eventually, isolated, kill, parent, perl,
     without_foreign_syncs,
 };
 use synconce_testkit::process::Finished;
@@ -128,7 +128,7 @@ fn the_command_stays_real_if_synconce_real_is_killed() {
             let run =
                 StartedCommand::new(command.env("SYNCONCE", binary()).env("PRELUDE", &perl("")[2]));
             let pid: u32 = place.wait_for("pid").trim().parse().unwrap();
-            kill(if is_parent { parent(pid) } else { parent(parent(pid)) });
+            kill(if is_parent { parent(pid) } else { parent(parent(pid)) }, Signal::KILL);
             let before = flushes(&rig);
             place.write("go", "");
             place.wait_for("done");
@@ -193,7 +193,7 @@ fn a_child_of_a_daemon_is_real_although_its_parent_ends_after_synconce_real() {
                 StartedCommand::new(command.env("SYNCONCE", binary()).env("PRELUDE", &perl("")[2]));
             let pid: u32 = place.wait_for("pid").trim().parse().unwrap();
             if is_killed {
-                kill(parent(parent(pid)));
+                kill(parent(parent(pid)), Signal::KILL);
             } else {
                 place.write("leave", "");
             }
@@ -216,11 +216,6 @@ fn a_child_of_a_daemon_is_real_although_its_parent_ends_after_synconce_real() {
 /// Removes the files by which an earlier run reported.
 fn forget(place: &Place, names: &[&str]) {
     names.iter().for_each(|name| drop(std::fs::remove_file(place.path(name))));
-}
-
-fn kill(pid: u32) {
-    let pid = rustix::process::Pid::from_raw(pid.cast_signed()).unwrap();
-    rustix::process::kill_process(pid, Signal::KILL).unwrap();
 }
 
 #[test]
@@ -280,8 +275,7 @@ fn a_signal_to_the_parent_reaches_the_command() {
         let run =
             StartedCommand::new(command.env("SYNCONCE", binary()).env("PRELUDE", &perl("")[2]));
         let pid: u32 = place.wait_for("pid").trim().parse().unwrap();
-        let real = rustix::process::Pid::from_raw(parent(parent(pid)).cast_signed()).unwrap();
-        rustix::process::kill_process(real, Signal::TERM).unwrap();
+        kill(parent(parent(pid)), Signal::TERM);
         eventually("the handler runs", || place.path("term").exists());
         assert_eq!(run.end().code(), Some(3), "{}", run.text());
     });

@@ -5,7 +5,7 @@ use std::time::Duration;
 use synconce_sys::procfs::pids;
 use synconce_testkit::harness::{
     AFTER_RELEASE, Place, StartedCommand, binary, children, daemon, eventually, exists, finish,
-    isolated, limit, perl, process_status, stall, without_foreign_syncs,
+    isolated, kill, limit, perl, process_status, stall, without_foreign_syncs,
 };
 use synconce_testkit::rig::Rig;
 
@@ -220,7 +220,7 @@ fn a_killer_by_a_variable_spares_the_supervisor_of_a_daemon_without_it() {
         let supervisor = place.supervisor();
         assert!(!has_cookie(&supervisor));
         for process in pids().filter(has_cookie) {
-            kill_process(Pid::from_raw(process.cast_signed()).unwrap(), Signal::KILL).unwrap();
+            kill(process, Signal::KILL);
         }
         place.write("go", "");
         place.wait_for("after");

@@ -1,11 +1,18 @@
 //! Reads the state of processes from /proc.
 
+use rustix::process::{Pid, Signal, kill_process};
 use std::collections::HashMap;
 use std::fs;
 
 /// Whether the process `pid` exists and is no zombie.
 pub fn exists(pid: u32) -> bool {
     process_status(pid).get("State").is_some_and(|state| !state.starts_with(['Z', 'X']))
+}
+
+/// Sends `signal` to the process `pid` alone (kill(2)).
+pub fn kill(pid: u32, signal: Signal) {
+    let pid = Pid::from_raw(pid.cast_signed()).expect("a process id");
+    kill_process(pid, signal).expect("the process is there");
 }
 
 /// Returns the fields of `/proc/PID/status`; none for a process that is gone.
