@@ -204,18 +204,4 @@ mod tests {
         let longest = said(123.4e6, 123.4e3);
         assert!(longest.len() <= 80, "{longest}");
     }
-
-    #[test]
-    fn a_loop_under_the_tool_runs_the_same_loop_as_the_bare_one() {
-        let all = variants(&CostOptions::new("/tmp"), Path::new("/opt/synconce"));
-        let command = |name: &str| {
-            let found = all.iter().find(|v| v.name == name).expect("it exists");
-            found.commands[0].join(" ")
-        };
-        assert_eq!(
-            command("openat/sealed-no-commit"),
-            format!("/opt/synconce run --sealed --no-commit -- {}", command("openat/bare"))
-        );
-        assert_eq!(command("start/bare"), "true");
-    }
 }
