@@ -58,7 +58,6 @@ fn scenario(options: &CompileOptions, synconce: &Path) -> Result<Scenario, Error
     Ok(Scenario {
         name: "compile".to_owned(),
         about: format!("{} in a copy of {}", fixture.command(), options.source.display()),
-        dir: options.common.dir.clone(),
         variants: variants(fixture.command(), synconce),
         tools: Tool::with_synconce(synconce, &tools),
         steps: Box::new(fixture),

@@ -85,14 +85,13 @@ fn finding(bare: f64, held: f64) -> Observation {
     };
     let (bare, held) = (quantity(bare), quantity(held));
     let summary = format!("an fsync takes {bare} here, {held} held: 1,000 held syncs {job}");
-    Observation { variant: None, summary, details: Vec::new() }
+    Observation::new(summary)
 }
 
 fn scenario(options: &CostOptions, synconce: &Path) -> Result<Scenario, Error> {
     Ok(Scenario {
         name: "cost".to_owned(),
         about: "start of a command, and time per system call".to_owned(),
-        dir: options.common.dir.clone(),
         variants: variants(options, synconce),
         tools: Tool::with_synconce(synconce, &[]),
         steps: Box::new(CostFixture::new(&options.common.dir, synconce)?),

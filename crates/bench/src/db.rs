@@ -129,7 +129,6 @@ fn scenario(options: &DatabaseOptions, synconce: &Path) -> Scenario {
     Scenario {
         name: "db".to_owned(),
         about: format!("time of a transaction that puts one key, of {}", options.transactions),
-        dir: options.common.dir.clone(),
         variants: variants(options),
         tools,
         steps: Box::new(DatabaseFixture::new(options, synconce)),

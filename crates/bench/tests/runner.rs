@@ -68,7 +68,6 @@ fn bench(variants: Vec<Variant>) -> Bench {
         scenario: Scenario {
             name: "dummy".to_owned(),
             about: "nothing much".to_owned(),
-            dir: dir.path().to_path_buf(),
             variants,
             tools: Vec::new(),
             steps: Box::new(steps),
