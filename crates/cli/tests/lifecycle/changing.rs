@@ -13,7 +13,7 @@ fn status_field(pid: u32, name: &str) -> String {
 
 /// Takes a lease on the file `leased`: an open of it waits until the file `release` exists
 /// (fcntl(2), F_SETLEASE).
-fn lend(place: &Place) -> StartedCommand {
+pub fn lend(place: &Place) -> StartedCommand {
     let lease = perl(
         "$SIG{IO} = sub { say_to('asked', 1) }; open(my $file, '+>', 'leased') or die; \
          fcntl($file, 1024, 1) or die \"F_SETLEASE: $!\"; say_to('lent', 1); \
