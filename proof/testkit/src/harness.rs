@@ -30,6 +30,8 @@ pub use terminal::Terminal;
 pub use trial::{Need, engine, named_trial, postgresql, python_with, trial, upstream};
 
 use crate::{build, patiently};
+use std::fs::OpenOptions;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
@@ -128,4 +130,18 @@ pub fn until_dockerd_answers(host: &str) {
     let ping = Request { method: "GET", path: "/_ping", media_type: "text/plain", body: b"" };
     let ask = || ask(socket, &ping, limit(), &|| false);
     eventually("dockerd answers", || ask().is_ok_and(|(status, _)| status == 200));
+}
+
+/// Adds `line` to the file that `SYNCONCE_REPORT` names, if it is set.
+pub fn report(line: &str) {
+    let Some(path) = std::env::var_os("SYNCONCE_REPORT") else { return };
+    let report = OpenOptions::new().append(true).create(true).open(&path);
+    let written = report.and_then(|mut report| report.write_all(format!("{line}\n").as_bytes()));
+    written.unwrap_or_else(|error| panic!("cannot write {}: {error}", Path::new(&path).display()));
+}
+
+/// Returns the last 40 lines of `text`.
+pub fn tail(text: &str) -> String {
+    let lines: Vec<_> = text.lines().collect();
+    lines[lines.len().saturating_sub(40)..].join("\n")
 }
