@@ -2,12 +2,11 @@
 
 use crate::support::{doctor, findings, healthy, names, report, rig};
 use libtest_mimic::Trial;
-use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use rustix::mount::{UnmountFlags, unmount};
 use serde_json::Value;
-use std::ffi::CString;
 use std::fs;
 use std::os::unix::fs::chown;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 use synconce_testkit::harness::{Need, Place, finish, trial};
 use synconce_testkit::process::Finished;
@@ -172,28 +171,15 @@ fn two_lines(place: &Place, path: &Path, verdict: &str) -> Finished {
     ended
 }
 
-/// Mounts an overlay at `merged` whose layers are on `rig`.
-fn overlay(place: &Place, rig: &Rig, options: &str) -> PathBuf {
-    let merged = place.path("merged");
-    let [lower, upper, work] = ["lower", "upper", "work"].map(|name| rig.path().join(name));
-    for directory in [&lower, &upper, &work, &merged] {
-        let _ = fs::create_dir(directory);
-    }
-    let [lower, upper, work] = [&lower, &upper, &work].map(|path| path.display());
-    let data = format!("lowerdir={lower},upperdir={upper},workdir={work}{options}");
-    let data = CString::new(data).unwrap();
-    mount("overlay", &merged, "overlay", MountFlags::empty(), data.as_c_str()).unwrap();
-    merged
-}
-
 fn the_copy_up_of_an_overlay_is_named_and_a_volatile_one_needs_nothing(place: &Place) {
     const FILES: u64 = 10;
     let rig = rig(FsKind::Ext4, 8);
-    fs::create_dir(rig.path().join("lower")).unwrap();
+    let lower = rig.path().join("lower");
+    fs::create_dir(&lower).unwrap();
     for at in 0..FILES {
         fs::write(rig.path().join(format!("lower/file{at}")), "data").unwrap();
     }
-    let merged = overlay(place, &rig, ",metacopy=off");
+    let merged = place.overlay(&lower, rig.path(), ",metacopy=off");
     let ended = finish(&mut doctor(place, &merged, &[]));
     assert!(ended.status.success(), "{ended:?}");
     let lines: Vec<_> = ended.stdout.lines().collect();
@@ -208,7 +194,7 @@ fn the_copy_up_of_an_overlay_is_named_and_a_volatile_one_needs_nothing(place: &P
     assert!(flushes >= FILES, "{flushes} flushes for {FILES} files");
 
     unmount(&merged, UnmountFlags::empty()).unwrap();
-    let merged = overlay(place, &rig, ",volatile");
+    let merged = place.overlay(&lower, rig.path(), ",volatile");
     let report = healthy(place, &merged);
     assert_eq!(findings(&report), [""; 0], "{report:#}");
     assert!(report["verdict"].as_str().unwrap().contains("overlay is volatile"), "{report:#}");
