@@ -63,7 +63,7 @@ impl TestSystem {
         fs::read_to_string(self.real(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
     }
 
-    pub fn real(&self, path: &str) -> std::path::PathBuf {
+    pub fn real(&self, path: &str) -> PathBuf {
         self.root.path().join(path.trim_start_matches('/'))
     }
 
