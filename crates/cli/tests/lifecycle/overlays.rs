@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 use synconce_testkit::harness::{
-    Place, StartedCommand, binary, committed, finish, isolated, isolated_alone, perl,
+    StartedCommand, binary, committed, finish, isolated, isolated_alone, perl,
     without_foreign_syncs,
 };
 use synconce_testkit::rig::Rig;
