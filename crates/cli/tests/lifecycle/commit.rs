@@ -11,7 +11,8 @@ use synconce_testkit::harness::{
 };
 use synconce_testkit::rig::{FsKind, Rig};
 
-fn rig() -> Rig {
+/// Returns a disk that writes nothing back by itself for a while.
+pub fn rig() -> Rig {
     Rig::builder().size(64 << 20).mount_options("commit=300").up().unwrap()
 }
 

@@ -1,5 +1,6 @@
 //! Overlays: the file systems below them are committed, too.
 
+use crate::scope::rig;
 use rustix::mount::{UnmountFlags, unmount};
 use std::fs;
 use std::path::Path;
@@ -9,10 +10,6 @@ use synconce_testkit::harness::{
     without_foreign_syncs,
 };
 use synconce_testkit::rig::Rig;
-
-fn rig() -> Rig {
-    Rig::builder().size(64 << 20).mount_options("commit=300").passthrough(false).up().unwrap()
-}
 
 #[test]
 fn a_run_on_an_overlay_syncs_the_file_system_of_its_upper_directory() {

@@ -1,5 +1,7 @@
 //! `synconce real`: the syncs of one command are real, those of all others stay held.
 
+use crate::checkpoints::flushes;
+use crate::commit::rig;
 use rustix::process::Signal;
 use std::path::Path;
 use synconce_testkit::harness::{
@@ -7,11 +9,6 @@ use synconce_testkit::harness::{
     without_foreign_syncs,
 };
 use synconce_testkit::process::Finished;
-use synconce_testkit::rig::Rig;
-
-fn rig() -> Rig {
-    Rig::builder().size(64 << 20).mount_options("commit=300").up().unwrap()
-}
 
 /// Runs a perl script under `synconce run OPTIONS`. In the script, `real` starts another one
 /// under `synconce real`.
@@ -26,10 +23,6 @@ const REAL: &str = r#"sub real { return system($ENV{SYNCONCE}, "real", "--", "pe
 
 fn sync(path: &Path) -> String {
     format!("sync_file('{}');", path.display())
-}
-
-fn flushes(rig: &Rig) -> u64 {
-    rig.disk().stats().unwrap().flushes
 }
 
 #[test]
