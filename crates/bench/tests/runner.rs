@@ -291,8 +291,7 @@ fn a_filter_keeps_the_scenarios_order_and_refuses_unknown_names() {
 fn a_report_survives_json_with_every_sample() {
     let slow = Variant { against: "quick".to_owned(), ..shell("slow", "sleep 0.02") };
     let mut bench = bench(vec![shell("quick", "true"), slow]);
-    let host =
-        MeasuredHost::read(bench.dir.path(), &[], &bench.launcher).expect("it can be read");
+    let host = MeasuredHost::read(bench.dir.path(), &[], &bench.launcher).expect("it can be read");
     let record = bench.run(5, WarmUp::Off).expect("it runs");
     let report = BenchReport::new(&bench.scenario, settings(5, WarmUp::Off), host, record);
     let json = serde_json::to_vec(&report).expect("numbers and text");
