@@ -3,6 +3,7 @@
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::HashMap;
 use std::fs;
+use synconce_sys::procfs;
 
 /// Whether the process `pid` exists and is no zombie.
 pub fn exists(pid: u32) -> bool {
@@ -29,9 +30,7 @@ pub fn parent(pid: u32) -> u32 {
 
 /// Returns the children of `pid` and their states, zombies included.
 pub fn children(pid: u32) -> Vec<(u32, String)> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let with_status = pids.map(|pid| (pid, process_status(pid)));
+    let with_status = procfs::pids().map(|pid| (pid, process_status(pid)));
     let ours = with_status.filter(|(_, status)| status.get("PPid") == Some(&pid.to_string()));
     ours.map(|(pid, status)| (pid, status.get("State").cloned().unwrap_or_default())).collect()
 }
