@@ -153,17 +153,10 @@ pub(crate) fn look(path: &Path) -> Result<ExaminedPlace, Error> {
     let below = upper.and_then(|upper| mount_of(&all, &upper));
     place.numbers = numbers(below.as_ref().unwrap_or(&mount));
     place.devices = device::devices(&place.numbers);
-    place.mount_options = all_options(&mount.mount_options, &mount.options);
+    place.mount_options = mount.all_options();
     (place.mount_point, place.type_name, place.source) =
         (mount.point, mount.type_name, mount.source);
     Ok(place)
-}
-
-/// Returns the options of a mount, and those of its file system that differ: both can have `rw`.
-fn all_options(of_mount: &str, of_file_system: &str) -> String {
-    let is_new = |option: &&str| of_mount.split(',').all(|known| known != *option);
-    let others = of_file_system.split(',').filter(is_new);
-    of_mount.split(',').chain(others).collect::<Vec<_>>().join(",")
 }
 
 /// Returns the mount that has `path`.
@@ -195,19 +188,4 @@ fn numbers(mount: &Mount) -> Vec<DeviceId> {
         })
         .into_iter()
         .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_option_of_mount_and_file_system_is_shown_once() {
-        assert_eq!(
-            all_options("rw,relatime", "rw,errors=remount-ro"),
-            "rw,relatime,errors=remount-ro"
-        );
-        // A read-only mount of a file system that others write to.
-        assert_eq!(all_options("ro,noatime", "rw"), "ro,noatime,rw");
-    }
 }

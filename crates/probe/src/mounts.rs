@@ -105,6 +105,14 @@ impl Mount {
         values.filter_map(move |option| option.strip_prefix(name)?.strip_prefix('=')).map(path)
     }
 
+    /// Returns the options of the mount, and those of its file system that differ: both can have `rw`.
+    pub fn all_options(&self) -> String {
+        let own = self.mount_options.split(',');
+        let is_new =
+            |option: &&str| !option.is_empty() && own.clone().all(|known| known != *option);
+        own.clone().chain(self.options.split(',').filter(is_new)).collect::<Vec<_>>().join(",")
+    }
+
     /// Whether the file system option `name` is set.
     pub fn has_option(&self, name: &str) -> bool {
         self.options.split(',').any(|option| option == name)
@@ -290,6 +298,17 @@ mod tests {
 37 35 0:25 / /with\\040space ro,relatime - btrfs /dev/sdb rw,subvol=/\n\
 38 35 0:40 / /o rw shared:7 master:1 - overlay overlay rw,lowerdir=/l,upperdir=/u\\0541,workdir=/w,volatile\n\
 nonsense\n";
+
+    #[test]
+    fn an_option_of_both_the_mount_and_its_file_system_is_shown_once() {
+        for (line, options) in [
+            ("/ / rw,relatime shared:1 - ext4 /dev/vda rw,discard", "rw,relatime,discard"),
+            // A read-only mount of a file system that others write to.
+            ("/ / ro,noatime - ext4 /dev/vda rw", "ro,noatime,rw"),
+        ] {
+            assert_eq!(parse(&format!("27 1 254:0 {line}\n"))[0].all_options(), options);
+        }
+    }
 
     #[test]
     fn a_mount_is_read_with_its_optional_fields_left_out() {
