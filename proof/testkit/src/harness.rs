@@ -27,7 +27,9 @@ pub use place::{Place, StartedCommand, files, finish};
 pub use processes::{children, exists, kill, parent, process_status};
 pub use strace::Trace;
 pub use terminal::Terminal;
-pub use trial::{Need, engine, named_trial, postgresql, python_with, trial, upstream};
+pub use trial::{
+    Need, engine, named_trial, named_trials_on, postgresql, python_with, trial, trials_on, upstream,
+};
 
 use crate::{build, patiently};
 use std::fs::OpenOptions;
@@ -76,6 +78,16 @@ pub fn isolated_alone<T: Fn(&Place)>(test: T) {
         std::process::exit(DEFERRED);
     }
     isolated_in(test, |place, test| test(place), locks::exclusive);
+}
+
+/// Like [`isolated`], for the test called `name`.
+fn isolated_as(name: &str, test: impl FnOnce(&Place)) {
+    let _lock = (!crate::isolation::is_inside()).then(locks::shared);
+    crate::isolation::isolated_as(name, patiently(crate::isolation::LIMIT), || {
+        let place = Place::new(name);
+        test(&place);
+        place.down();
+    });
 }
 
 fn isolated_in<T>(test: T, run: impl Fn(&Place, T), lock: fn() -> DiskLock) {

@@ -8,15 +8,12 @@ use std::fs;
 use std::os::unix::fs::chown;
 use std::path::Path;
 use std::time::Duration;
-use synconce_testkit::harness::{Need, Place, finish, trial};
+use synconce_testkit::harness::{Need, Place, finish, trial, trials_on};
 use synconce_testkit::process::Finished;
 use synconce_testkit::rig::{FsKind, Latency, Limits, Rig};
 
 pub fn trials() -> Vec<Trial> {
-    vec![
-        trial(slow_flushes_are_named_first_on_ext4, &[]),
-        trial(slow_flushes_are_named_first_on_xfs, &[]),
-        trial(slow_flushes_are_named_first_on_btrfs, &[]),
+    let mut trials = vec![
         trial(a_disk_that_ignores_flushes_is_named, &[]),
         trial(a_slow_bandwidth_is_named_first, &[]),
         trial(slow_names_are_named_first, &[]),
@@ -26,13 +23,15 @@ pub fn trials() -> Vec<Trial> {
         trial(a_full_disk_is_named_first_and_not_measured, &[]),
         trial(a_small_empty_disk_is_not_called_full, &[]),
         trial(a_read_only_place_is_an_error_with_a_hint, &[]),
-    ]
+    ];
+    trials.extend(trials_on(&FsKind::ALL, slow_flushes_are_named_first, &[]));
+    trials
 }
 
 /// Microseconds of a flush of 8 ms, of which the kernel may count less than a millisecond less.
 const LEAST_FLUSH: f64 = 7_500.0;
 
-fn slow_flushes(place: &Place, fs: FsKind) {
+fn slow_flushes_are_named_first(place: &Place, fs: FsKind) {
     let rig = rig(fs, 8);
     let before = rig.disk().stats().unwrap().flushes;
     let (report, ended) = report(rig.path(), &mut doctor(place, rig.path(), &["--fail-on", "10"]));
@@ -53,18 +52,6 @@ fn slow_flushes(place: &Place, fs: FsKind) {
     let syncs = ["fsync", "fdatasync", "overwrite"].map(|it| &measured[it]["samples"]);
     let syncs: u64 = syncs.iter().map(|samples| samples.as_u64().unwrap()).sum();
     assert!(flushes >= syncs && syncs > 3, "{flushes} {measured:#}");
-}
-
-fn slow_flushes_are_named_first_on_ext4(place: &Place) {
-    slow_flushes(place, FsKind::Ext4);
-}
-
-fn slow_flushes_are_named_first_on_xfs(place: &Place) {
-    slow_flushes(place, FsKind::Xfs);
-}
-
-fn slow_flushes_are_named_first_on_btrfs(place: &Place) {
-    slow_flushes(place, FsKind::Btrfs);
 }
 
 fn a_disk_that_ignores_flushes_is_named(place: &Place) {
