@@ -58,7 +58,6 @@ fn scenario(options: &CompileOptions, synconce: &Path) -> Result<Scenario, Error
     Ok(Scenario {
         name: "compile".to_owned(),
         about: format!("{} in a copy of {}", fixture.command(), options.source.display()),
-        dir: options.common.dir.clone(),
         variants: variants(fixture.command(), synconce),
         tools: Tool::with_synconce(synconce, &tools),
         steps: Box::new(fixture),
@@ -77,31 +76,4 @@ fn variants(command: &str, synconce: &Path) -> Vec<Variant> {
         variant(name, about, promise).held(&show(synconce), flags)
     });
     std::iter::once(bare).chain(held).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_variant_runs_the_same_line_and_is_compared_with_bare() {
-        let all = variants("make -j2", Path::new("/opt/synconce"));
-        assert_eq!(all.len(), 4);
-        for variant in &all {
-            let words = &variant.commands[0];
-            assert_eq!(words[words.len() - 3..], ["sh", "-c", "make -j2"], "{}", variant.name);
-            assert_eq!(variant.against, BARE);
-        }
-        assert!(all[0].is_baseline());
-    }
-
-    #[test]
-    fn only_the_variant_that_commits_promises_durability_and_it_commits_the_tree_alone() {
-        let all = variants("make", Path::new("/opt/synconce"));
-        let durable: Vec<&Variant> =
-            all.iter().filter(|variant| variant.promise == Promise::Durable).collect();
-        assert_eq!(durable.len(), 1);
-        let start = ["/opt/synconce", "run", "--commit-only", "{tree}", "--", "sh"];
-        assert_eq!(durable[0].commands[0][..6], start);
-    }
 }

@@ -85,14 +85,13 @@ fn finding(bare: f64, held: f64) -> Observation {
     };
     let (bare, held) = (quantity(bare), quantity(held));
     let summary = format!("an fsync takes {bare} here, {held} held: 1,000 held syncs {job}");
-    Observation { variant: None, summary, details: Vec::new() }
+    Observation::new(summary)
 }
 
 fn scenario(options: &CostOptions, synconce: &Path) -> Result<Scenario, Error> {
     Ok(Scenario {
         name: "cost".to_owned(),
         about: "start of a command, and time per system call".to_owned(),
-        dir: options.common.dir.clone(),
         variants: variants(options, synconce),
         tools: Tool::with_synconce(synconce, &[]),
         steps: Box::new(CostFixture::new(&options.common.dir, synconce)?),
@@ -203,19 +202,5 @@ mod tests {
         assert!(said(2e3, 24e3).ends_with("1,000 held syncs save nothing"));
         let longest = said(123.4e6, 123.4e3);
         assert!(longest.len() <= 80, "{longest}");
-    }
-
-    #[test]
-    fn a_loop_under_the_tool_runs_the_same_loop_as_the_bare_one() {
-        let all = variants(&CostOptions::new("/tmp"), Path::new("/opt/synconce"));
-        let command = |name: &str| {
-            let found = all.iter().find(|v| v.name == name).expect("it exists");
-            found.commands[0].join(" ")
-        };
-        assert_eq!(
-            command("openat/sealed-no-commit"),
-            format!("/opt/synconce run --sealed --no-commit -- {}", command("openat/bare"))
-        );
-        assert_eq!(command("start/bare"), "true");
     }
 }

@@ -129,7 +129,6 @@ fn scenario(options: &DatabaseOptions, synconce: &Path) -> Scenario {
     Scenario {
         name: "db".to_owned(),
         about: format!("time of a transaction that puts one key, of {}", options.transactions),
-        dir: options.common.dir.clone(),
         variants: variants(options),
         tools,
         steps: Box::new(DatabaseFixture::new(options, synconce)),
@@ -174,40 +173,5 @@ fn variant(engine: &DatabaseEngine, way: &EngineWay, options: &DatabaseOptions) 
         measure: Measure::Printed,
         against: format!("{}/{BASELINE}", engine.name),
         ..Variant::new(&format!("{}/{}", engine.name, way.name), command)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_engine_has_all_ways_and_its_own_no_sync_as_the_baseline() {
-        let redb = Some(PathBuf::from("redb"));
-        let all = variants(&DatabaseOptions { redb, ..DatabaseOptions::new("/x") });
-        assert_eq!(all.len(), ENGINES.len() * WAYS.len());
-        for variant in &all {
-            let (engine, way) = variant.name.split_once('/').expect("it has an engine");
-            assert_eq!(variant.against, format!("{engine}/no-sync"));
-            assert_eq!(variant.is_baseline(), way == "no-sync");
-        }
-    }
-
-    #[test]
-    fn the_same_words_are_run_bare_and_held_and_the_server_alone_is_held() {
-        let all = variants(&DatabaseOptions::new("/x"));
-        let words = |name: &str| {
-            let found = all.iter().find(|variant| variant.name == name).expect("it exists");
-            found.commands[0].join(" ")
-        };
-        assert_eq!(words("bolt/plain"), "{bolt} sync {base} {transactions}");
-        assert_eq!(
-            words("bolt/rule"),
-            "{synconce} run --only {held} --commit-only {dir} -- {bolt} sync {base} {transactions}"
-        );
-        assert_eq!(
-            words("etcd/hold"),
-            "{etcd} sync {base} {transactions} {synconce} hold run {hold} -- {server}"
-        );
     }
 }

@@ -57,7 +57,6 @@ fn scenario(options: &ImageOptions, synconce: &Path) -> Result<Scenario, Error> 
             options.command(),
             options.base.suite,
         ),
-        dir: options.common.dir.clone(),
         variants: variants::all(),
         tools: Tool::with_synconce(synconce, &["dockerd", "runc"]),
         steps: Box::new(ImageFixture::new(options, synconce)?),

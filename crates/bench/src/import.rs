@@ -59,7 +59,6 @@ fn scenario(options: &ImportOptions, synconce: &Path) -> Result<Scenario, Error>
             "ctr images import: {} layers of {} files, unpacked",
             options.layers, options.files
         ),
-        dir: options.common.dir.clone(),
         variants: variants::all(),
         tools,
         steps: Box::new(ImportFixture::new(options, synconce)),

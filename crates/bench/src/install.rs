@@ -45,7 +45,6 @@ fn scenario(options: &InstallOptions, synconce: &Path) -> Result<Scenario, Error
             options.base.suite,
             if options.base.recommends { "with" } else { "without" }
         ),
-        dir: options.common.dir.clone(),
         variants: variants::all(synconce, &options.base.packages),
         tools: Tool::with_synconce(synconce, &["systemd-nspawn", "chroot"]),
         steps: Box::new(InstallFixture::new(options)?),

@@ -1,6 +1,5 @@
 //! Finds the mount of a directory.
 
-use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use synconce_probe::mounts;
@@ -20,39 +19,9 @@ impl MountProperties {
     /// Returns the mount of a path by its id (statx, Linux 5.8), as the calling thread sees
     /// it.
     pub(crate) fn find(path: &Path) -> Option<Self> {
-        let id = statx(CWD, path, AtFlags::empty(), StatxFlags::MNT_ID).ok()?.stx_mnt_id;
-        let mounts = mounts::read("thread-self").ok()?;
-        mounts.into_iter().find(|mount| mount.id == id).map(Self::from)
-    }
-}
-
-impl From<mounts::Mount> for MountProperties {
-    fn from(mount: mounts::Mount) -> Self {
-        let mut options: Vec<&str> = mount.mount_options.split(',').collect();
-        for option in mount.options.split(',') {
-            if !option.is_empty() && !options.contains(&option) {
-                options.push(option);
-            }
-        }
-        Self { options: options.join(","), kind: mount.type_name, device: mount.source }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_option_of_both_the_mount_and_its_file_system_is_shown_once() {
-        let text = "27 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw,discard\n";
-        let mount = MountProperties::from(mounts::parse(text).remove(0));
-        assert_eq!(mount.kind, "ext4");
-        assert_eq!(mount.device, "/dev/vda");
-        assert_eq!(mount.options, "rw,relatime,discard");
-    }
-
-    #[test]
-    fn the_root_directory_is_on_some_mount() {
-        assert!(MountProperties::find(Path::new("/")).is_some());
+        let (id, _) = mounts::look(path)?;
+        let mount = mounts::read("thread-self").ok()?.into_iter().find(|mount| mount.id == id)?;
+        let options = mount.all_options();
+        Some(Self { kind: mount.type_name, device: mount.source, options })
     }
 }

@@ -18,8 +18,6 @@ pub struct Scenario {
     pub name: String,
     /// One-line description for the head of the report.
     pub about: String,
-    /// The directory whose file system is under test.
-    pub dir: PathBuf,
     /// The compared variants, in the order of the report.
     pub variants: Vec<Variant>,
     /// Programs whose version the report contains.

@@ -46,7 +46,6 @@ fn scenario(options: &CloneOptions, synconce: &Path) -> Result<Scenario, Error> 
     Ok(Scenario {
         name: "tree".to_owned(),
         about: format!("clones of a root, {cache} caches"),
-        dir: options.common.dir.clone(),
         variants: variants(synconce),
         tools: Tool::with_synconce(synconce, &["cp", "btrfs", "cpz"]),
         steps: Box::new(CloneFixture::new(options, synconce)?),

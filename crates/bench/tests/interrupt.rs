@@ -30,7 +30,6 @@ fn an_interrupt_ends_the_command_with_its_children_and_clears_the_fixture() {
     let mut scenario = Scenario {
         name: "endless".to_owned(),
         about: String::new(),
-        dir: dir.path().to_path_buf(),
         variants: vec![Variant::new("endless", ["sh", "-c", &script])],
         tools: Vec::new(),
         steps: Box::new(Fixture(Rc::clone(&cleared))),

@@ -53,7 +53,6 @@ fn report(record: BenchRecord) -> BenchReport {
     let scenario = Scenario {
         name: "install".to_owned(),
         about: "a package".to_owned(),
-        dir: "/".into(),
         variants: Vec::new(),
         tools: Vec::new(),
         steps: Box::new(Idle),

@@ -57,7 +57,7 @@ struct Bench {
     scenario: Scenario,
     lines: Rc<RefCell<Vec<String>>>,
     launcher: Launcher,
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
 }
 
 fn bench(variants: Vec<Variant>) -> Bench {
@@ -68,14 +68,13 @@ fn bench(variants: Vec<Variant>) -> Bench {
         scenario: Scenario {
             name: "dummy".to_owned(),
             about: "nothing much".to_owned(),
-            dir: dir.path().to_path_buf(),
             variants,
             tools: Vec::new(),
             steps: Box::new(steps),
         },
         lines,
         launcher: Launcher::new().expect("the launcher starts"),
-        _dir: dir,
+        dir,
     }
 }
 
@@ -239,7 +238,7 @@ fn all_commands_and_repeats_are_timed_and_the_placeholders_are_filled_in() {
     variant.commands.push(["sh", "-c", "printf b >> {file}"].map(str::to_owned).to_vec());
     variant.repeat = 3;
     let mut bench = bench(vec![variant]);
-    let file = bench.scenario.dir.join("file");
+    let file = bench.dir.path().join("file");
     let record = bench.run(1, WarmUp::Off).expect("it runs");
     let sample = &record.measured[0].samples[0];
     assert_eq!(std::fs::read_to_string(file).expect("it was written"), "ababab");
@@ -257,9 +256,9 @@ fn commands_and_trials_start_in_the_directory_of_the_iteration() {
     let mut bench = bench(vec![variant]);
     bench.run(1, WarmUp::Off).expect("it runs");
     for name in ["trial", "timed"] {
-        let file = bench.scenario.dir.join(name);
+        let file = bench.dir.path().join(name);
         let message = std::fs::read_to_string(file).expect("it was written there");
-        assert_eq!(Path::new(message.trim()), bench.scenario.dir);
+        assert_eq!(Path::new(message.trim()), bench.dir.path());
     }
 }
 
@@ -292,8 +291,7 @@ fn a_filter_keeps_the_scenarios_order_and_refuses_unknown_names() {
 fn a_report_survives_json_with_every_sample() {
     let slow = Variant { against: "quick".to_owned(), ..shell("slow", "sleep 0.02") };
     let mut bench = bench(vec![shell("quick", "true"), slow]);
-    let host =
-        MeasuredHost::read(&bench.scenario.dir, &[], &bench.launcher).expect("it can be read");
+    let host = MeasuredHost::read(bench.dir.path(), &[], &bench.launcher).expect("it can be read");
     let record = bench.run(5, WarmUp::Off).expect("it runs");
     let report = BenchReport::new(&bench.scenario, settings(5, WarmUp::Off), host, record);
     let json = serde_json::to_vec(&report).expect("numbers and text");

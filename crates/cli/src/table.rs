@@ -1,5 +1,6 @@
 //! Tables for people: as wide as their cells, with fewer columns where the terminal is narrower.
 
+use std::borrow::Cow;
 use std::env;
 use std::io::IsTerminal;
 use std::os::fd::AsFd;
@@ -50,13 +51,19 @@ pub fn render<const N: usize>(
 pub fn fit(line: &str, limit: Option<usize>) -> String {
     let Some(limit) = limit else { return line.to_owned() };
     let blanks = line.len() - line.trim_start().len();
-    let indent = " ".repeat(blanks + 2);
-    let options = Options::new(limit)
+    wrapped(line, limit, blanks + 2).join("\n")
+}
+
+/// Breaks `line` between words where it is longer than `width`. `indent` blanks begin each further
+/// line.
+pub fn wrapped(line: &str, width: usize, indent: usize) -> Vec<Cow<'_, str>> {
+    let indent = " ".repeat(indent);
+    let options = Options::new(width)
         .subsequent_indent(&indent)
         .break_words(false)
         .word_splitter(WordSplitter::NoHyphenation)
         .wrap_algorithm(WrapAlgorithm::FirstFit);
-    wrap(line, options).join("\n")
+    wrap(line, options)
 }
 
 #[cfg(test)]

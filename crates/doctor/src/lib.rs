@@ -60,7 +60,7 @@ pub use place::{ExaminedPlace, Overlay};
 pub use preload::{PRELOAD_FILE, dropper, preload_removal, preloads};
 pub use report::PlaceReport;
 
-use measure::Budget;
+use measure::{Budget, export, load};
 use place::Space;
 use std::path::PathBuf;
 
@@ -112,8 +112,12 @@ pub fn examine(
             let mut measured =
                 measure::measure(&place, &budget, no_syncs, observer, &mut not_measured)?;
             if options.depth == Depth::Full {
-                measured.export = measure::export(engine, &place, observer, &mut not_measured)?;
-                measured.load = measure::load(engine, &place, observer, &mut not_measured)?;
+                if let Some(source) = engine.and_then(|it| it.exportable.as_ref()) {
+                    measured.export = export::measure(source, &place, observer, &mut not_measured)?;
+                }
+                if let Some(api) = engine.and_then(|it| it.api.as_ref()) {
+                    measured.load = load::measure(api, &place, observer, &mut not_measured)?;
+                }
             }
             measured
         }

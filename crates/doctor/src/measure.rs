@@ -3,9 +3,9 @@
 
 mod at_once;
 mod clock;
-mod export;
+pub(crate) mod export;
 mod layers;
-mod load;
+pub(crate) mod load;
 mod names;
 mod syncs;
 mod transaction;
@@ -165,38 +165,6 @@ pub(crate) fn measure(
     }
     scratch.remove()?;
     Ok(measured)
-}
-
-/// Measures an export of `engine`, whose layers are at `place`, if it has an image for it.
-///
-/// # Errors
-/// A signal has arrived.
-pub(crate) fn export(
-    engine: Option<&ContainerEngine>,
-    place: &ExaminedPlace,
-    observer: &mut dyn Observer,
-    not_measured: &mut Vec<NotMeasured>,
-) -> Result<Option<Export>, Error> {
-    match engine.and_then(|engine| engine.exportable.as_ref()) {
-        Some(source) => export::measure(source, place, observer, not_measured),
-        None => Ok(None),
-    }
-}
-
-/// Measures a load of an image by `engine`, whose layers are at `place`, if it is dockerd.
-///
-/// # Errors
-/// A signal has arrived.
-pub(crate) fn load(
-    engine: Option<&ContainerEngine>,
-    place: &ExaminedPlace,
-    observer: &mut dyn Observer,
-    not_measured: &mut Vec<NotMeasured>,
-) -> Result<Option<Load>, Error> {
-    match engine.and_then(|engine| engine.api.as_ref()) {
-        Some(api) => load::measure(api, place, observer, not_measured),
-        None => Ok(None),
-    }
 }
 
 /// Returns why the kernel has no counts of flushes.

@@ -2,7 +2,7 @@
 
 use crate::device::{self, Device};
 use crate::error::Error;
-use rustix::fs::{AtFlags, CWD, StatxFlags, statvfs, statx};
+use rustix::fs::statvfs;
 use serde::Serialize;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -146,30 +146,23 @@ pub(crate) fn look(path: &Path) -> Result<ExaminedPlace, Error> {
     let is_overlay = mount.kind() == SyncKind::Stacked && mount.type_name == "overlay";
     place.overlay = is_overlay.then(|| Overlay {
         upper: mount.option("upperdir"),
-        volatile: mount.has_option("volatile") || mount.has_option("fsync=volatile"),
+        volatile: mount.is_volatile(),
         metacopy: has_metacopy(&mount),
     });
     let upper = place.overlay.as_ref().and_then(|overlay| overlay.upper.clone());
     let below = upper.and_then(|upper| mount_of(&all, &upper));
     place.numbers = numbers(below.as_ref().unwrap_or(&mount));
     place.devices = device::devices(&place.numbers);
-    place.mount_options = all_options(&mount.mount_options, &mount.options);
+    place.mount_options = mount.all_options();
     (place.mount_point, place.type_name, place.source) =
         (mount.point, mount.type_name, mount.source);
     Ok(place)
 }
 
-/// Returns the options of a mount, and those of its file system that differ: both can have `rw`.
-fn all_options(of_mount: &str, of_file_system: &str) -> String {
-    let is_new = |option: &&str| of_mount.split(',').all(|known| known != *option);
-    let others = of_file_system.split(',').filter(is_new);
-    of_mount.split(',').chain(others).collect::<Vec<_>>().join(",")
-}
-
 /// Returns the mount that has `path`.
 fn mount_of(all: &[Mount], path: &Path) -> Option<Mount> {
-    let stat = statx(CWD, path, AtFlags::empty(), StatxFlags::MNT_ID).ok()?;
-    let found = all.iter().find(|mount| mount.id == stat.stx_mnt_id);
+    let (id, _) = mounts::look(path)?;
+    let found = all.iter().find(|mount| mount.id == id);
     found.cloned().or_else(|| mounts::at(path))
 }
 
@@ -195,19 +188,4 @@ fn numbers(mount: &Mount) -> Vec<DeviceId> {
         })
         .into_iter()
         .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_option_of_mount_and_file_system_is_shown_once() {
-        assert_eq!(
-            all_options("rw,relatime", "rw,errors=remount-ro"),
-            "rw,relatime,errors=remount-ro"
-        );
-        // A read-only mount of a file system that others write to.
-        assert_eq!(all_options("ro,noatime", "rw"), "ro,noatime,rw");
-    }
 }

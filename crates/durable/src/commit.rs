@@ -41,8 +41,6 @@ pub struct FileSystemOutcome {
 /// The progress of a commit, reported after each 250 ms in which no sync ends.
 #[derive(Debug)]
 pub struct Progress<'a> {
-    /// The time since the commit began.
-    pub elapsed: Duration,
     /// The syncs in progress: mount points, and the words "all disks" for [`Everything`].
     pub waiting: Vec<&'a Path>,
     /// The file systems among them whose devices have made no progress for [`STILL`].
@@ -198,8 +196,7 @@ fn run(
                 let left = waiting.iter().flatten().map(|job| job.label.as_path()).collect();
                 let still = waiting.iter().flatten().filter(|job| job.stands_still());
                 let still = still.map(|job| job.label.as_path()).collect();
-                let (elapsed, dirty) = (began.elapsed(), device::dirty_bytes());
-                progress(&Progress { elapsed, waiting: left, still, dirty });
+                progress(&Progress { waiting: left, still, dirty: device::dirty_bytes() });
             }
             Err(mpsc::RecvTimeoutError::Disconnected) => break,
         }

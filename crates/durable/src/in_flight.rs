@@ -5,14 +5,10 @@
 //! was sent to a socket and not received has no descriptor (unix(7)).
 
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
-};
-use std::io::{IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, socketpair};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
+use synconce_sys::descriptors;
 
 /// An open file, kept in a socket.
 #[derive(Debug)]
@@ -57,26 +53,13 @@ impl InFlight {
 fn send(file: &OwnedFd) -> Result<(OwnedFd, OwnedFd), Errno> {
     let (from, to) =
         socketpair(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    let files = [file.as_fd()];
-    ancillary.push(SendAncillaryMessage::ScmRights(&files));
-    sendmsg(&from, &[IoSlice::new(&[0])], &mut ancillary, SendFlags::empty())?;
+    descriptors::send(&from, file.as_fd())?;
     Ok((from, to))
 }
 
 /// Receives the file, and leaves it in the socket as well (`MSG_PEEK`).
 fn peek(socket: &OwnedFd) -> Result<OwnedFd, Errno> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let flags = RecvFlags::PEEK | RecvFlags::CMSG_CLOEXEC;
-    recvmsg(socket, &mut [IoSliceMut::new(&mut [0])], &mut ancillary, flags)?;
-    let received = ancillary.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut files) => files.next(),
-        _ => None,
-    });
-    // The kernel drops a file for which no descriptor is left.
-    received.ok_or(Errno::MFILE)
+    descriptors::receive(socket, RecvFlags::PEEK)?.ok_or(Errno::MFILE)
 }
 
 #[cfg(test)]

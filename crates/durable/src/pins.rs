@@ -86,7 +86,7 @@ impl Pin {
             point: mount.point.clone(),
             type_name: mount.type_name.clone(),
             source: mount.source.clone(),
-            volatile: is_volatile(mount),
+            volatile: mount.is_volatile(),
             uppers: Vec::new(),
             in_memory: mount.is_in_memory(),
             early: time == PinTime::Early,
@@ -388,10 +388,6 @@ pub fn mount_of<'a>(path: &Path, mounts: &'a [Mount]) -> Result<&'a Mount, Error
         .iter()
         .find(|mount| Some(mount.id) == id)
         .ok_or_else(|| Error::new("cannot find the mount of", path, Errno::NODEV))
-}
-
-fn is_volatile(mount: &Mount) -> bool {
-    mount.has_option("volatile") || mount.has_option("fsync=volatile")
 }
 
 /// Returns the absolute path `path`, as seen from the root `prefix`.

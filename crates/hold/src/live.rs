@@ -304,7 +304,7 @@ pub(crate) fn spot(mount: &Mount, mounts: &[Mount]) -> Option<(u64, PathBuf)> {
 
 /// Returns the file system of `path`, on which nothing is mounted, and the path in it.
 pub(crate) fn spot_of(path: &Path, mounts: &[Mount]) -> Option<(u64, PathBuf)> {
-    in_mount(path, open_files::above(path, mounts)?)
+    in_mount(path, mounts::above(path, mounts)?)
 }
 
 fn in_mount(path: &Path, mount: &Mount) -> Option<(u64, PathBuf)> {

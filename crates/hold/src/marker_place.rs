@@ -26,9 +26,8 @@ pub(crate) fn refuse(config: &Config) -> Result<(), HoldFailure> {
     if let Some(path) = own.into_iter().find(|path| found.starts_with(path)) {
         return Err(HoldFailure::MarkerInside(directory, path.clone()));
     }
-    let is_held =
-        |mount: &Mount| mount.has_option("volatile") || mount.has_option("fsync=volatile");
-    if with_mount(&directory, is_held)? { Err(HoldFailure::MarkerHeld(directory)) } else { Ok(()) }
+    let is_held = with_mount(&directory, Mount::is_volatile)?;
+    if is_held { Err(HoldFailure::MarkerHeld(directory)) } else { Ok(()) }
 }
 
 fn existing(directory: &Path) -> &Path {

@@ -60,8 +60,6 @@ impl fmt::Display for FileUser {
 pub struct OpenFile {
     /// The process.
     pub pid: u32,
-    /// The path, as the kernel shows it to this process.
-    pub path: PathBuf,
     /// The flags of open(2); 0 for what is no descriptor.
     pub flags: u32,
     /// The device of the file (`st_dev`). For a file of an overlay of a hold, the device of the
@@ -83,7 +81,7 @@ impl OpenFile {
 
     /// Returns the file to which `link` leads for the process `pid`, unless a look at the file
     /// can block. `path` is where `link` points, on `mount`.
-    fn at(pid: u32, link: PathBuf, path: PathBuf, mount: Option<&Mount>) -> Option<Self> {
+    fn at(pid: u32, link: PathBuf, path: &Path, mount: Option<&Mount>) -> Option<Self> {
         if !path.is_absolute() || mount.is_some_and(may_block) {
             return None;
         }
@@ -92,7 +90,7 @@ impl OpenFile {
             Err(Errno::IO) => (mounts::device(mount?), 0),
             found => found.ok()?,
         };
-        Some(Self { pid, path, flags: 0, device, inode, link })
+        Some(Self { pid, flags: 0, device, inode, link })
     }
 }
 
@@ -139,7 +137,7 @@ fn read_open_files(pid: u32, mounts: &[Mount]) -> Vec<OpenFile> {
         let id = field("mnt_id:").and_then(|id| id.parse::<u64>().ok());
         let mount = mounts.iter().find(|mount| Some(mount.id) == id);
         let flags = u32::from_str_radix(field("flags:")?, 8).ok()?;
-        Some(OpenFile { flags, ..OpenFile::at(pid, link, path, mount)? })
+        Some(OpenFile { flags, ..OpenFile::at(pid, link, &path, mount)? })
     };
     let mut files: Vec<_> = descriptors.filter_map(open).collect();
     // A process that works in a held directory reaches files without the overlay.
@@ -153,8 +151,8 @@ fn read_open_files(pid: u32, mounts: &[Mount]) -> Vec<OpenFile> {
 /// Returns the file to which `link` leads for the process `pid`.
 fn link_of(pid: u32, link: &Path, mounts: &[Mount]) -> Option<OpenFile> {
     let path = fs::read_link(link).ok()?;
-    let mount = above(&path, mounts);
-    OpenFile::at(pid, link.to_owned(), path, mount)
+    let mount = mounts::above(&path, mounts);
+    OpenFile::at(pid, link.to_owned(), &path, mount)
 }
 
 /// Returns the files that the process `pid` has mapped, each once.
@@ -173,15 +171,15 @@ fn mapped(pid: u32, process: &Path, mounts: &[Mount]) -> Vec<OpenFile> {
         if inode == "0" || !seen.insert((device.to_owned(), inode.to_owned())) {
             continue;
         }
-        let path = PathBuf::from(path.trim_start());
-        files.extend(mapping(pid, process, range, mounts, &path).or_else(|| {
+        let path = Path::new(path.trim_start());
+        files.extend(mapping(pid, process, range, mounts, path).or_else(|| {
             // Not every user may follow the link: the device of a file of an overlay is the
             // one below before Linux 6.8.
             let (major, minor) = device.split_once(':')?;
             let number = |text| u32::from_str_radix(text, 16).ok();
             let device = rustix::fs::makedev(number(major)?, number(minor)?);
             let (inode, link) = (inode.parse().ok()?, process.join("maps"));
-            Some(OpenFile { pid, path, flags: 0, device, inode, link })
+            Some(OpenFile { pid, flags: 0, device, inode, link })
         }));
     }
     files
@@ -200,20 +198,13 @@ fn mapping(
     let number = |text| u64::from_str_radix(text, 16).ok();
     let name = format!("{:x}-{:x}", number(from)?, number(to)?);
     let link = process.join("map_files").join(name);
-    OpenFile::at(pid, link, path.to_owned(), above(path, mounts))
+    OpenFile::at(pid, link, path, mounts::above(path, mounts))
 }
 
 /// Whether `mount` is of a network, or a process answers its calls: a look at a file there can
 /// block for ever, and no held file is there.
 fn may_block(mount: &Mount) -> bool {
     !mount.kind().is_held() && !stores_nothing(&mount.type_name)
-}
-
-/// Returns the mount that `path` is on.
-pub(crate) fn above<'a>(path: &Path, mounts: &'a [Mount]) -> Option<&'a Mount> {
-    let above = mounts.iter().filter(|mount| path.starts_with(&mount.point));
-    // Of several at one point, the last covers the others.
-    above.max_by_key(|mount| mount.point.components().count())
 }
 
 /// Returns the processes of `files` that have not ended, each once.

@@ -114,7 +114,6 @@ impl ResolvedPath {
 
 /// Whether `mount` is a volatile overlay of a hold.
 pub fn is_of_hold(mount: &Mount) -> bool {
-    let is_volatile = mount.has_option("volatile") || mount.has_option("fsync=volatile");
     // The source that every overlay of `sys::overlay` has.
-    mount.type_name == "overlay" && mount.source == "synconce" && is_volatile
+    mount.type_name == "overlay" && mount.source == "synconce" && mount.is_volatile()
 }

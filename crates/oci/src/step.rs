@@ -11,6 +11,7 @@ use crate::config::StepRoot as Setting;
 use crate::foreground;
 use crate::held_steps::{self, LastStep};
 use crate::invocation::Invocation;
+use crate::outliving::resolved;
 use crate::runtime::{RuntimeEnd, Tried};
 use crate::step_root::{Kept, NotVolatile, StepRoot, VolatileRoot};
 use crate::step_sync::{self, Unsynced};
@@ -71,7 +72,7 @@ pub(crate) fn make_volatile(
     unheld: Option<&LastStep>,
     root: Result<StepRoot, Kept>,
 ) -> Result<Option<VolatileRoot>, String> {
-    let bundle = call.bundle_of_shim().map(canonical);
+    let bundle = call.bundle_of_shim().map(resolved);
     let why = match root.map(|root| root.make_volatile(bundle.as_deref())) {
         Ok(Ok(root)) => {
             call.note("info", "the root of this step is volatile");
@@ -224,15 +225,11 @@ fn left_volatile(call: &Invocation) -> Result<Option<VolatileRoot>, String> {
     let found = step_sync::read_mounts().and_then(|mounts| {
         let facts = Bundle::read(&bundle.join("config.json")).and_then(|read| read.facts());
         let root = facts.ok().and_then(|facts| bundle.join(facts.root.path).canonicalize().ok());
-        VolatileRoot::find(root.as_deref(), &canonical(bundle), &mounts)
+        VolatileRoot::find(root.as_deref(), &resolved(bundle), &mounts)
     });
     if found.is_err() && call.verb == "delete" {
         // Any file system can be the layer's, and an engine may ignore the error.
         rustix::fs::sync();
     }
     found
-}
-
-fn canonical(path: &Path) -> PathBuf {
-    path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }

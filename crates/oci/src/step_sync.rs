@@ -69,11 +69,7 @@ fn of_root(bundle: &Path, facts: &Facts, mounts: &[Mount], mounted_by: MountedBy
     let only = |root| Unsynced { directories: vec![root], ..Unsynced::default() };
     let Some(mount) = covering(&root, mounts) else { return only(root) };
     match mount.kind() {
-        SyncKind::Stacked
-            if ["volatile", "fsync=volatile"].iter().any(|it| mount.has_option(it)) =>
-        {
-            Unsynced::default()
-        }
+        SyncKind::Stacked if mount.is_volatile() => Unsynced::default(),
         SyncKind::Stacked => {
             // By the overlay, syncfs(2) does not report the errors of the upper file system. By the
             // name of the upper directory, it may reach another disk that was mounted over it.

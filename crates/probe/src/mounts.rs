@@ -81,6 +81,11 @@ impl Mount {
             || upper.is_some_and(|upper| is_memory_magic(upper.f_type as u64))
     }
 
+    /// Whether this is a volatile overlay. Linux 7.0 shows `fsync=volatile`.
+    pub fn is_volatile(&self) -> bool {
+        self.has_option("volatile") || self.has_option("fsync=volatile")
+    }
+
     /// Whether `synconce-oci` has made this root of a build step volatile. It syncs the layer at the end
     /// of the step.
     pub fn is_volatile_step_root(&self) -> bool {
@@ -100,6 +105,14 @@ impl Mount {
         values.filter_map(move |option| option.strip_prefix(name)?.strip_prefix('=')).map(path)
     }
 
+    /// Returns the options of the mount, and those of its file system that differ: both can have `rw`.
+    pub fn all_options(&self) -> String {
+        let own = self.mount_options.split(',');
+        let is_new =
+            |option: &&str| !option.is_empty() && own.clone().all(|known| known != *option);
+        own.clone().chain(self.options.split(',').filter(is_new)).collect::<Vec<_>>().join(",")
+    }
+
     /// Whether the file system option `name` is set.
     pub fn has_option(&self, name: &str) -> bool {
         self.options.split(',').any(|option| option == name)
@@ -113,6 +126,14 @@ impl Mount {
 /// Those of reading `/proc/PID/mountinfo`.
 pub fn read(pid: &str) -> io::Result<Vec<Mount>> {
     Ok(of_bytes(&std::fs::read(Path::new("/proc").join(pid).join("mountinfo"))?))
+}
+
+/// Returns the mount that `path` is on by its name alone, without links: nothing is opened, because a
+/// file server may hang.
+pub fn above<'a>(path: &Path, mounts: &'a [Mount]) -> Option<&'a Mount> {
+    let above = mounts.iter().filter(|mount| path.starts_with(&mount.point));
+    // Of several at one point, the last covers the others.
+    above.max_by_key(|mount| mount.point.components().count())
 }
 
 /// Returns the device of the file system of `mount`, as in `st_dev`.
@@ -163,10 +184,11 @@ pub fn at(path: &Path) -> Option<Mount> {
     })
 }
 
-/// Returns the id of the mount that `path` is on, and the device of its file system.
-fn look(path: &Path) -> Option<(u64, DeviceId)> {
-    let stat = rustix::fs::statx(rustix::fs::CWD, path, AtFlags::empty(), StatxFlags::MNT_ID);
-    let stat = stat.ok()?;
+/// Returns the id of the mount that `path` is on, and the device of its file system. Sends no request
+/// to a file server. The id may be reused later.
+pub fn look(path: &Path) -> Option<(u64, DeviceId)> {
+    let flags = AtFlags::STATX_DONT_SYNC;
+    let stat = rustix::fs::statx(rustix::fs::CWD, path, flags, StatxFlags::MNT_ID).ok()?;
     let device = DeviceId { major: stat.stx_dev_major, minor: stat.stx_dev_minor };
     Some((id_of(&stat)?, device))
 }
@@ -276,6 +298,17 @@ mod tests {
 37 35 0:25 / /with\\040space ro,relatime - btrfs /dev/sdb rw,subvol=/\n\
 38 35 0:40 / /o rw shared:7 master:1 - overlay overlay rw,lowerdir=/l,upperdir=/u\\0541,workdir=/w,volatile\n\
 nonsense\n";
+
+    #[test]
+    fn an_option_of_both_the_mount_and_its_file_system_is_shown_once() {
+        for (line, options) in [
+            ("/ / rw,relatime shared:1 - ext4 /dev/vda rw,discard", "rw,relatime,discard"),
+            // A read-only mount of a file system that others write to.
+            ("/ / ro,noatime - ext4 /dev/vda rw", "ro,noatime,rw"),
+        ] {
+            assert_eq!(parse(&format!("27 1 254:0 {line}\n"))[0].all_options(), options);
+        }
+    }
 
     #[test]
     fn a_mount_is_read_with_its_optional_fields_left_out() {

@@ -3,7 +3,7 @@
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;
-use std::io::{self, ErrorKind, Read, Seek};
+use std::io::{self, ErrorKind, Read, Seek, Write};
 use std::process::{Child, Command, ExitStatus, Output};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -76,6 +76,17 @@ fn wait(
         }
         thread::sleep(POLL);
     }
+}
+
+/// Returns a file in memory with `bytes`, for the standard input of a child.
+///
+/// # Errors
+/// Those of memfd_create(2) and write(2).
+pub fn input(bytes: &[u8]) -> io::Result<File> {
+    let mut file = File::from(memfd_create("synconce", MemfdFlags::CLOEXEC)?);
+    file.write_all(bytes)?;
+    file.rewind()?;
+    Ok(file)
 }
 
 fn whole(mut file: File) -> io::Result<Vec<u8>> {

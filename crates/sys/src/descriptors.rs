@@ -1,4 +1,41 @@
-//! Tables of descriptors, which threads share.
+//! Tables of descriptors, which threads share, and descriptors that a socket passes on.
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// Sends a copy of `file` to the other end of `socket`, with one byte (`SCM_RIGHTS`, unix(7)).
+/// Async-signal-safe.
+///
+/// # Errors
+/// Those of sendmsg(2): `ETOOMANYREFS` if the user has too many descriptors in flight.
+pub fn send(socket: impl AsFd, file: BorrowedFd<'_>) -> rustix::io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    let files = [file];
+    ancillary.push(SendAncillaryMessage::ScmRights(&files));
+    sendmsg(socket, &[IoSlice::new(b"!")], &mut ancillary, SendFlags::NOSIGNAL).map(drop)
+}
+
+/// Receives a descriptor by recvmsg(2) with `flags`. `None` if the message has none: the kernel drops
+/// a descriptor for which this process has no number left (`MSG_CTRUNC`).
+///
+/// # Errors
+/// Those of recvmsg(2).
+pub fn receive(socket: impl AsFd, flags: RecvFlags) -> rustix::io::Result<Option<OwnedFd>> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let flags = flags | RecvFlags::CMSG_CLOEXEC;
+    recvmsg(socket, &mut [IoSliceMut::new(&mut [0])], &mut ancillary, flags)?;
+    Ok(ancillary.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut files) => files.next(),
+        _ => None,
+    }))
+}
 
 /// Whether the threads `one` and `other` have one table of descriptors (`KCMP_FILES` of kcmp(2)). False,
 /// too, if the caller may not examine them, or one has ended.

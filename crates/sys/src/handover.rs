@@ -5,15 +5,11 @@
 //! delivers again, the signal masks that have to be restored, and what the supervisor does with
 //! the markers, because a frozen disk makes these steps wait.
 
-use crate::check;
 use crate::trace::Mask;
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
-};
+use crate::{check, descriptors};
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, socketpair};
 use std::cell::UnsafeCell;
-use std::io::{self, IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst, fence};
@@ -77,24 +73,12 @@ impl Mailbox {
     /// # Errors
     /// Those of sendmsg(2): `ETOOMANYREFS` if the user has too many descriptors in flight.
     pub(crate) fn leave(&self, listener: BorrowedFd<'_>) -> io::Result<()> {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        let fds = [listener];
-        ancillary.push(SendAncillaryMessage::ScmRights(&fds));
-        sendmsg(&self.sender, &[IoSlice::new(b"!")], &mut ancillary, SendFlags::NOSIGNAL)?;
-        Ok(())
+        Ok(descriptors::send(&self.sender, listener)?)
     }
 
     /// Takes the listener out of the mailbox, if there is one.
     pub fn take(&self) -> Option<OwnedFd> {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-        let (flags, mut byte) = (RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT, [0]);
-        recvmsg(&self.receiver, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, flags).ok()?;
-        ancillary.drain().find_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
-            _ => None,
-        })
+        descriptors::receive(&self.receiver, RecvFlags::DONTWAIT).ok()?
     }
 }
 

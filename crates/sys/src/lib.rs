@@ -10,7 +10,8 @@
 //! the Rust runtime started, and [`btrfs`], [`mounting`] and [`handle`] are for trees: snapshots,
 //! attributes of mounts, files by their handles, which identify held files, too; [`overlay`] mounts one.
 //! [`file_sync`] syncs a file of another process, [`aio`] makes many writes at a time. [`ustat`] says whether a file system is in use.
-//! [`lease`] says whether a file is open for writing.
+//! [`lease`] says whether a file is open for writing, [`descriptors`] whether threads share their descriptors; it also
+//! passes descriptors through sockets.
 //! [`search`] looks up programs in PATH; [`accounts`] reads passwd(5) and group(5). [`reason`]
 //! puts an error in words.
 #![cfg(target_os = "linux")]

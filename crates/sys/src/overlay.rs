@@ -137,20 +137,23 @@ fn is_at_least(release: &str, version: (u32, u32)) -> bool {
 /// in /proc if the path is too long or needs escapes.
 fn path_of(directory: BorrowedFd<'_>) -> String {
     let place = place_of(directory);
-    let leads_there = |path: &str| {
-        let there = rustix::fs::stat(path);
-        let here = rustix::fs::fstat(directory);
-        matches!((there, here), (Ok(there), Ok(here))
-            if (there.st_dev, there.st_ino) == (here.st_dev, here.st_ino))
-    };
     match place.to_str() {
         Some(path)
-            if path.len() <= LONGEST && !path.contains([':', ',', '\\']) && leads_there(path) =>
+            if path.len() <= LONGEST
+                && !path.contains([':', ',', '\\'])
+                && is_at(directory, path) =>
         {
             path.to_owned()
         }
-        _ => format!("/proc/self/fd/{}", directory.as_raw_fd()),
+        _ => link_to(directory),
     }
+}
+
+/// Whether `path` leads to the open `directory`.
+pub fn is_at(directory: BorrowedFd<'_>, path: impl rustix::path::Arg) -> bool {
+    let (there, here) = (rustix::fs::stat(path), rustix::fs::fstat(directory));
+    matches!((there, here), (Ok(there), Ok(here))
+        if (there.st_dev, there.st_ino) == (here.st_dev, here.st_ino))
 }
 
 /// Returns the link in /proc to the file of `fd`.

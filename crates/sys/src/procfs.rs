@@ -25,6 +25,16 @@ pub fn process_name(process: u32) -> io::Result<String> {
     Ok(String::from_utf8_lossy(name).into_owned())
 }
 
+/// Returns the words of `file` of `process`: `cmdline` or `environ` (proc(5)). The last one is empty.
+///
+/// # Errors
+/// Those of read(2): `EACCES` if the caller may not examine the process.
+pub fn words(process: u32, file: &str) -> io::Result<Vec<String>> {
+    let bytes = fs::read(format!("/proc/{process}/{file}"))?;
+    let words = bytes.split(|byte| *byte == 0);
+    Ok(words.map(|word| String::from_utf8_lossy(word).into_owned()).collect())
+}
+
 /// Returns the value of `field`, such as `Tgid:`, in `/proc/ID/status` (proc_pid_status(5)) of a
 /// process or thread; `None` if there is no such process or field. The name of the process cannot
 /// pass for a field, because the kernel escapes its line breaks.

@@ -9,11 +9,12 @@ use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use synconce_durable::error::{Context, Error};
 use synconce_durable::mutant;
+use synconce_sys::overlay::is_at;
 
 /// A trial mount that is older than this was interrupted.
 const TRIAL: Duration = Duration::from_secs(600);
@@ -182,7 +183,7 @@ fn is_dead(store: &Store, id: &str, note: Option<&record::Session>) -> Result<bo
         return Ok(false);
     }
     // Check again: meanwhile the process may have attached the mount, or ended normally.
-    Ok(is_named(&directory, &path) && !attached())
+    Ok(is_at(directory.as_fd(), &path) && !attached())
 }
 
 /// Moves the session to the trash, with the layer that it was about to become.
@@ -246,12 +247,4 @@ fn sweep_unnamed(store: &Store) -> Result<(), Error> {
         store.discard(&path)?;
     }
     Ok(())
-}
-
-/// Returns whether `path` still names the open `directory`.
-fn is_named(directory: &OwnedFd, path: &Path) -> bool {
-    let there = rustix::fs::stat(path);
-    let here = rustix::fs::fstat(directory);
-    matches!((there, here), (Ok(there), Ok(here))
-        if (there.st_dev, there.st_ino) == (here.st_dev, here.st_ino))
 }

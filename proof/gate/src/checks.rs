@@ -4,6 +4,7 @@ use crate::command;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
+use synconce_testkit::harness::tail;
 
 /// A command that has to succeed.
 pub(crate) struct Check {
@@ -131,13 +132,8 @@ impl Check {
         let Some(start) = self.failure else { return vec![output.to_owned()] };
         let named = output.lines().filter_map(|line| line.strip_prefix(start));
         let named: Vec<_> = named.map(str::to_owned).collect();
-        if named.is_empty() { vec![last_lines(output, 40)] } else { named }
+        if named.is_empty() { vec![tail(output)] } else { named }
     }
-}
-
-fn last_lines(text: &str, count: usize) -> String {
-    let lines: Vec<_> = text.lines().collect();
-    lines[lines.len().saturating_sub(count)..].join("\n")
 }
 
 /// The variable by which `scripts/leftovers` finds the processes of a test run.

@@ -24,12 +24,16 @@ pub use perl::{
     AFTER_RELEASE, HOLD, SYNC, daemon, perl, under_a_listener, without_call, without_seccomp,
 };
 pub use place::{Place, StartedCommand, files, finish};
-pub use processes::{children, exists, parent, process_status};
+pub use processes::{children, exists, kill, parent, process_status};
 pub use strace::Trace;
 pub use terminal::Terminal;
-pub use trial::{Need, engine, named_trial, postgresql, python_with, trial, upstream};
+pub use trial::{
+    Need, engine, named_trial, named_trials_on, postgresql, python_with, trial, trials_on, upstream,
+};
 
 use crate::{build, patiently};
+use std::fs::OpenOptions;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
@@ -74,6 +78,16 @@ pub fn isolated_alone<T: Fn(&Place)>(test: T) {
         std::process::exit(DEFERRED);
     }
     isolated_in(test, |place, test| test(place), locks::exclusive);
+}
+
+/// Like [`isolated`], for the test called `name`.
+fn isolated_as(name: &str, test: impl FnOnce(&Place)) {
+    let _lock = (!crate::isolation::is_inside()).then(locks::shared);
+    crate::isolation::isolated_as(name, patiently(crate::isolation::LIMIT), || {
+        let place = Place::new(name);
+        test(&place);
+        place.down();
+    });
 }
 
 fn isolated_in<T>(test: T, run: impl Fn(&Place, T), lock: fn() -> DiskLock) {
@@ -128,4 +142,18 @@ pub fn until_dockerd_answers(host: &str) {
     let ping = Request { method: "GET", path: "/_ping", media_type: "text/plain", body: b"" };
     let ask = || ask(socket, &ping, limit(), &|| false);
     eventually("dockerd answers", || ask().is_ok_and(|(status, _)| status == 200));
+}
+
+/// Adds `line` to the file that `SYNCONCE_REPORT` names, if it is set.
+pub fn report(line: &str) {
+    let Some(path) = std::env::var_os("SYNCONCE_REPORT") else { return };
+    let report = OpenOptions::new().append(true).create(true).open(&path);
+    let written = report.and_then(|mut report| report.write_all(format!("{line}\n").as_bytes()));
+    written.unwrap_or_else(|error| panic!("cannot write {}: {error}", Path::new(&path).display()));
+}
+
+/// Returns the last 40 lines of `text`.
+pub fn tail(text: &str) -> String {
+    let lines: Vec<_> = text.lines().collect();
+    lines[lines.len().saturating_sub(40)..].join("\n")
 }

@@ -13,7 +13,7 @@ use synconce_probe::filesystem::SyncKind;
 const INSIDE: &str = "SYNCONCE_TEST_INSIDE";
 
 /// In practice longer than all limits within a test together.
-const LIMIT: Duration = Duration::from_secs(600);
+pub(crate) const LIMIT: Duration = Duration::from_secs(600);
 
 /// Starts this program again in new namespaces and runs `inside` there, with the name of the
 /// test. `test` is a closure of the calling test, from which the name is taken.

@@ -108,22 +108,3 @@ impl ImportVariant {
         variant
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_snapshotter_has_its_own_baseline_and_only_the_snapshotter_differs_in_the_command() {
-        let all = all();
-        for variant in &all {
-            let (snapshotter, way) = variant.name.split_once('/').expect("it has both");
-            assert_eq!(variant.is_baseline(), way == PLAIN);
-            let words = variant.commands[0].join(" ").replace(snapshotter, "X");
-            assert_eq!(
-                words,
-                "{ctr} --address {socket} images import --local --snapshotter X {image}"
-            );
-        }
-    }
-}

@@ -145,16 +145,4 @@ mod tests {
             assert_eq!(kept, expected, "{}", variant.name);
         }
     }
-
-    #[test]
-    fn ours_differ_in_their_flags_alone() {
-        let all = variants();
-        let sealed = all.iter().rfind(|variant| variant.name.starts_with("synconce-sealed"));
-        let sealed = sealed.expect("there are variants");
-        assert_eq!(
-            sealed.commands[0][..7],
-            ["/opt/synconce", "run", "--sealed", "--no-commit", "--", "chroot", "{root}"]
-        );
-        assert_eq!(sealed.needs, [Need::new("/opt/synconce", "synconce")]);
-    }
 }

@@ -2,22 +2,18 @@
 
 use crate::support::{doctor, findings, healthy, names, report, rig};
 use libtest_mimic::Trial;
-use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use rustix::mount::{UnmountFlags, unmount};
 use serde_json::Value;
-use std::ffi::CString;
 use std::fs;
 use std::os::unix::fs::chown;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
-use synconce_testkit::harness::{Need, Place, finish, trial};
+use synconce_testkit::harness::{Need, Place, finish, trial, trials_on};
 use synconce_testkit::process::Finished;
 use synconce_testkit::rig::{FsKind, Latency, Limits, Rig};
 
 pub fn trials() -> Vec<Trial> {
-    vec![
-        trial(slow_flushes_are_named_first_on_ext4, &[]),
-        trial(slow_flushes_are_named_first_on_xfs, &[]),
-        trial(slow_flushes_are_named_first_on_btrfs, &[]),
+    let mut trials = vec![
         trial(a_disk_that_ignores_flushes_is_named, &[]),
         trial(a_slow_bandwidth_is_named_first, &[]),
         trial(slow_names_are_named_first, &[]),
@@ -27,13 +23,15 @@ pub fn trials() -> Vec<Trial> {
         trial(a_full_disk_is_named_first_and_not_measured, &[]),
         trial(a_small_empty_disk_is_not_called_full, &[]),
         trial(a_read_only_place_is_an_error_with_a_hint, &[]),
-    ]
+    ];
+    trials.extend(trials_on(&FsKind::ALL, slow_flushes_are_named_first, &[]));
+    trials
 }
 
 /// Microseconds of a flush of 8 ms, of which the kernel may count less than a millisecond less.
 const LEAST_FLUSH: f64 = 7_500.0;
 
-fn slow_flushes(place: &Place, fs: FsKind) {
+fn slow_flushes_are_named_first(place: &Place, fs: FsKind) {
     let rig = rig(fs, 8);
     let before = rig.disk().stats().unwrap().flushes;
     let (report, ended) = report(rig.path(), &mut doctor(place, rig.path(), &["--fail-on", "10"]));
@@ -54,18 +52,6 @@ fn slow_flushes(place: &Place, fs: FsKind) {
     let syncs = ["fsync", "fdatasync", "overwrite"].map(|it| &measured[it]["samples"]);
     let syncs: u64 = syncs.iter().map(|samples| samples.as_u64().unwrap()).sum();
     assert!(flushes >= syncs && syncs > 3, "{flushes} {measured:#}");
-}
-
-fn slow_flushes_are_named_first_on_ext4(place: &Place) {
-    slow_flushes(place, FsKind::Ext4);
-}
-
-fn slow_flushes_are_named_first_on_xfs(place: &Place) {
-    slow_flushes(place, FsKind::Xfs);
-}
-
-fn slow_flushes_are_named_first_on_btrfs(place: &Place) {
-    slow_flushes(place, FsKind::Btrfs);
 }
 
 fn a_disk_that_ignores_flushes_is_named(place: &Place) {
@@ -172,28 +158,15 @@ fn two_lines(place: &Place, path: &Path, verdict: &str) -> Finished {
     ended
 }
 
-/// Mounts an overlay at `merged` whose layers are on `rig`.
-fn overlay(place: &Place, rig: &Rig, options: &str) -> PathBuf {
-    let merged = place.path("merged");
-    let [lower, upper, work] = ["lower", "upper", "work"].map(|name| rig.path().join(name));
-    for directory in [&lower, &upper, &work, &merged] {
-        let _ = fs::create_dir(directory);
-    }
-    let [lower, upper, work] = [&lower, &upper, &work].map(|path| path.display());
-    let data = format!("lowerdir={lower},upperdir={upper},workdir={work}{options}");
-    let data = CString::new(data).unwrap();
-    mount("overlay", &merged, "overlay", MountFlags::empty(), data.as_c_str()).unwrap();
-    merged
-}
-
 fn the_copy_up_of_an_overlay_is_named_and_a_volatile_one_needs_nothing(place: &Place) {
     const FILES: u64 = 10;
     let rig = rig(FsKind::Ext4, 8);
-    fs::create_dir(rig.path().join("lower")).unwrap();
+    let lower = rig.path().join("lower");
+    fs::create_dir(&lower).unwrap();
     for at in 0..FILES {
         fs::write(rig.path().join(format!("lower/file{at}")), "data").unwrap();
     }
-    let merged = overlay(place, &rig, ",metacopy=off");
+    let merged = place.overlay(&lower, rig.path(), ",metacopy=off");
     let ended = finish(&mut doctor(place, &merged, &[]));
     assert!(ended.status.success(), "{ended:?}");
     let lines: Vec<_> = ended.stdout.lines().collect();
@@ -208,7 +181,7 @@ fn the_copy_up_of_an_overlay_is_named_and_a_volatile_one_needs_nothing(place: &P
     assert!(flushes >= FILES, "{flushes} flushes for {FILES} files");
 
     unmount(&merged, UnmountFlags::empty()).unwrap();
-    let merged = overlay(place, &rig, ",volatile");
+    let merged = place.overlay(&lower, rig.path(), ",volatile");
     let report = healthy(place, &merged);
     assert_eq!(findings(&report), [""; 0], "{report:#}");
     assert!(report["verdict"].as_str().unwrap().contains("overlay is volatile"), "{report:#}");

@@ -3,9 +3,9 @@
 use crate::counts::TRACE;
 use crate::support::{WIDE, rig};
 use libtest_mimic::Trial;
-use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use rustix::mount::{UnmountFlags, unmount};
 use serde_json::Value;
-use std::ffi::{CString, OsStr};
+use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -100,15 +100,7 @@ fn waits_are_those_of_strace_and_at_least_those_of_the_disk(place: &Place) {
 /// As in a container: the kernel counts the pages of a file for the layer that has the file.
 fn what_a_sync_has_to_write_is_unknown_on_an_overlay(place: &Place) {
     let rig = rig(FsKind::Ext4, 1);
-    let [lower, upper, work, point] =
-        ["lower", "upper", "work", "point"].map(|it| rig.path().join(it));
-    for directory in [&lower, &upper, &work, &point] {
-        fs::create_dir(directory).unwrap();
-    }
-    let [lower, upper, work] = [&lower, &upper, &work].map(|it| it.to_str().unwrap());
-    let options = format!("lowerdir={lower},upperdir={upper},workdir={work}");
-    let options = CString::new(options).unwrap();
-    mount("overlay", &point, "overlay", MountFlags::empty(), options.as_c_str()).unwrap();
+    let point = place.overlay(&rig.path().join("lower"), rig.path(), "");
     let (report, ended) = report(place, &point, &["python3", "-c", SYNCS]);
     unmount(&point, UnmountFlags::empty()).unwrap();
     assert!(ended.status.success(), "{ended:?}");

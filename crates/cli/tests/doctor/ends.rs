@@ -3,11 +3,11 @@
 use crate::command::watched;
 use crate::support::{WIDE, rig};
 use libtest_mimic::Trial;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 use synconce_testkit::harness::{
-    Place, StartedCommand, Terminal, children, eventually, exists, finish, perl, trial,
+    Place, StartedCommand, Terminal, children, eventually, exists, finish, kill, perl, trial,
     under_a_listener, without_call, without_foreign_syncs,
 };
 use synconce_testkit::rig::FsKind;
@@ -25,11 +25,6 @@ pub fn trials() -> Vec<Trial> {
         trial(nothing_is_written_beside_the_record, &[]),
         trial(a_filter_because_of_which_nothing_is_timed_is_named_with_its_remedy, &[]),
     ]
-}
-
-fn kill(pid: u32, signal: Signal) {
-    let pid = Pid::from_raw(pid.cast_signed()).expect("a process id");
-    kill_process(pid, signal).expect("the process is there");
 }
 
 fn exit_codes_and_signals_are_those_of_the_command(place: &Place) {

@@ -2,12 +2,14 @@
 
 use libtest_mimic::Trial;
 use rustix::fs::{CWD, Mode, mkfifoat};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::Value;
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::Command;
-use synconce_testkit::harness::{Need, Place, StartedCommand, children, eventually, finish, trial};
+use synconce_testkit::harness::{
+    Need, Place, StartedCommand, children, eventually, finish, kill, trial,
+};
 
 pub fn trials() -> Vec<Trial> {
     vec![
@@ -83,7 +85,7 @@ fn a_killed_supervisor_leaves_no_socket(place: &Place) {
     let socket = Path::new(RUN_FILES).join("doctor");
     assert!(socket.exists());
     let supervisor = children(started.pid())[0].0;
-    kill_process(Pid::from_raw(supervisor.cast_signed()).unwrap(), Signal::KILL).unwrap();
+    kill(supervisor, Signal::KILL);
     drop(to_cat);
     assert_eq!(started.end().code(), Some(125), "{}", started.text());
     assert!(!socket.exists());

@@ -118,6 +118,16 @@ fn a_lost_write_that_the_stop_meets_is_not_forgotten_on_a_read_only_state_disk()
     isolated_alone(|place| lose(place, StateDisk::ReadOnly, stop_that_fails));
 }
 
+/// The next container has the disk, in the same boot, and no marker.
+fn recovers_without_a_marker(fixture: &HoldOnRig<'_>) {
+    fixture.rig.disk().recover().unwrap();
+    sh(fixture.place, "rm -r state runtime");
+    assert_eq!(fixture.state(), "interrupted");
+    fixture.fails("start", &["its marker is lost"]);
+    let said = fixture.ok("recover --keep");
+    assert!(said.contains("the disk lost writes"), "{said}");
+}
+
 #[test]
 fn a_lost_write_is_not_forgotten_if_the_marker_is_lost_with_the_container() {
     isolated_alone(|place| {
@@ -125,13 +135,7 @@ fn a_lost_write_is_not_forgotten_if_the_marker_is_lost_with_the_container() {
         fixture.ok("start");
         lose_data(&fixture);
         stop_that_fails(&fixture);
-        fixture.rig.disk().recover().unwrap();
-        // The next container has the disk, in the same boot.
-        sh(place, "rm -r state runtime");
-        assert_eq!(fixture.state(), "interrupted");
-        fixture.fails("start", &["its marker is lost"]);
-        let said = fixture.ok("recover --keep");
-        assert!(said.contains("the disk lost writes"), "{said}");
+        recovers_without_a_marker(&fixture);
         fixture.ok("start");
         fixture.ok("stop");
         fixture.rig.down().unwrap();
@@ -147,12 +151,7 @@ fn a_loss_that_only_the_sync_after_the_unmounts_finds_is_not_forgotten_with_the_
         // The sync before the unmounts does nothing.
         let stopped = stop_with(place, "inject=syncfs:retval=0:when=1");
         failed(stopped, &["the disk lost writes"]);
-        fixture.rig.disk().recover().unwrap();
-        sh(place, "rm -r state runtime");
-        assert_eq!(fixture.state(), "interrupted");
-        fixture.fails("start", &["its marker is lost"]);
-        let said = fixture.ok("recover --keep");
-        assert!(said.contains("the disk lost writes"), "{said}");
+        recovers_without_a_marker(&fixture);
         fixture.rig.down().unwrap();
     });
 }

@@ -1,14 +1,14 @@
 //! `hold restore`: what is set aside comes back, and nothing newer is lost.
 
 use crate::crashes::{crash, edit, interrupted};
-use crate::support::{HoldOnRig, end, failed, hold, sh, to_synconce, with_hold};
+use crate::support::{HoldOnRig, end, failed, hold, sh, with_hold};
 use rustix::fs::{FlockOperation, fcntl_lock, flock};
 use rustix::io::Errno;
 use rustix::process::Signal;
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, SystemTime};
-use synconce_testkit::harness::{Place, StartedCommand, binary, eventually, isolated};
+use synconce_testkit::harness::{Place, StartedCommand, binary, eventually, isolated, kill};
 use synconce_testkit::rig::{Cut, Fault, Rig};
 
 const WIPE: &str = "after_crash = \"wipe\"\n";
@@ -155,7 +155,7 @@ fn from_before_its_recovery_a_run_keeps_a_restore_out() {
         let words = ["hold", "run", "./t.toml", "--", "sh", "-c", "echo up >up; exec sleep 600"];
         let running = StartedCommand::new(&mut place.synconce(&words));
         place.wait_for("up");
-        to_synconce(&running, Signal::KILL);
+        kill(running.pid(), Signal::KILL);
         running.end();
         fixture.fails("restore", &["it is in force"]);
         end(running);

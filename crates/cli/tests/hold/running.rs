@@ -1,9 +1,9 @@
 //! `hold run`: a daemon whose files are held while it runs.
 
-use crate::support::{end, failed, sh, to_synconce, with_hold};
+use crate::support::{end, failed, sh, with_hold};
 use rustix::process::Signal;
 use std::os::unix::process::ExitStatusExt;
-use synconce_testkit::harness::{StartedCommand, eventually};
+use synconce_testkit::harness::{StartedCommand, eventually, kill};
 
 #[test]
 fn the_files_are_held_while_the_command_runs_and_its_exit_code_is_passed_on() {
@@ -29,7 +29,7 @@ fn a_signal_reaches_the_daemon_and_the_hold_ends_with_it() {
         let words = ["hold", "run", "./t.toml", "--", "sh", "-c", script];
         let running = StartedCommand::new(&mut place.synconce(&words));
         place.wait_for("up");
-        to_synconce(&running, Signal::TERM);
+        kill(running.pid(), Signal::TERM);
         assert_eq!(running.end().code(), Some(5));
         assert_eq!(fixture.state(), "off");
         let ended = fixture.run(&["sh", "-c", "kill -KILL $$"]);
@@ -56,7 +56,7 @@ fn every_signal_reaches_the_daemon() {
             let running = StartedCommand::new(&mut place.synconce(&words));
             place.wait_for("up");
             place.remove("up");
-            to_synconce(&running, signal);
+            kill(running.pid(), signal);
             assert_eq!(running.end().code(), Some(6), "{name}: {}", running.text());
             assert_eq!(fixture.state(), "off", "{name}");
         }
@@ -84,7 +84,7 @@ fn the_guard_of_a_run_ends_by_the_signal_of_a_shutdown() {
         eventually("the guard ends", || {
             !place.bare(&["pgrep", "--runstates", "R,S,D", "-x", "synconce-guard"]).status.success()
         });
-        to_synconce(&running, Signal::TERM);
+        kill(running.pid(), Signal::TERM);
         running.end();
         assert_eq!(fixture.state(), "off");
     });
@@ -96,7 +96,7 @@ fn a_kill_of_synconce_leaves_the_hold_in_force_for_the_next_start() {
         let words = ["hold", "run", "./t.toml", "--", "sh", "-c", "echo up >up; exec sleep 600"];
         let running = StartedCommand::new(&mut place.synconce(&words));
         place.wait_for("up");
-        to_synconce(&running, Signal::KILL);
+        kill(running.pid(), Signal::KILL);
         running.end();
         assert_eq!(fixture.state(), "held");
         end(running);
@@ -116,7 +116,7 @@ fn a_daemon_that_a_killed_run_has_left_gets_no_second_one_beside_it() {
             &mut place.synconce(&["hold", "run", "./t.toml", "--", "sh", "-c", &script]),
         );
         place.wait_for("up");
-        to_synconce(&running, Signal::KILL);
+        kill(running.pid(), Signal::KILL);
         running.end();
         let refused = fixture.run(&["touch", "ran"]);
         let hint = refused.stderr.lines().last().and_then(|line| line.strip_prefix(HINT));
@@ -139,7 +139,7 @@ fn a_second_run_does_not_end_the_hold_of_the_first() {
         place.wait_for("up");
         failed(fixture.run(&["true"]), &["another \"synconce hold run\""]);
         assert_eq!(fixture.state(), "held");
-        to_synconce(&running, Signal::TERM);
+        kill(running.pid(), Signal::TERM);
         running.end();
         assert_eq!(fixture.state(), "off");
     });

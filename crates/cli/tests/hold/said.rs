@@ -1,13 +1,13 @@
 //! What the verbs say of a hold that is not as it should be, and the commands of their hints.
 
 use crate::crashes::crash_at;
-use crate::support::{HoldOnRig, configure, end, hold, refused, sh, to_synconce, with_hold};
+use crate::support::{HoldOnRig, configure, end, hold, refused, sh, with_hold};
 use rustix::process::Signal;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use synconce_testkit::harness::{
-    StartedCommand, Terminal, binary, children, eventually, finish, isolated, process_status,
+    StartedCommand, Terminal, binary, children, eventually, finish, isolated, kill, process_status,
 };
 use synconce_testkit::rig::Rig;
 
@@ -284,7 +284,7 @@ fn waiting(fixture: &HoldOnRig<'_>, verb: &str) -> StartedCommand {
 /// Types the verb while the disk is frozen, and interrupts it.
 fn interrupted(fixture: &HoldOnRig<'_>, verb: &str) {
     let typed = waiting(fixture, verb);
-    to_synconce(&typed, Signal::INT);
+    kill(typed.pid(), Signal::INT);
     let has_ended =
         || process_status(typed.pid()).get("State").is_none_or(|state| state.starts_with('Z'));
     eventually(&format!("{verb} has ended"), has_ended);

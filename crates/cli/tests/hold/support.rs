@@ -1,6 +1,6 @@
 //! Holds on a disk of their own.
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use std::fs;
 use std::path::{Path, PathBuf};
 use synconce_testkit::harness::{Place, StartedCommand, eventually, finish, isolated_with};
@@ -129,12 +129,6 @@ impl<'a> HoldOnRig<'a> {
 pub fn end(process: StartedCommand) {
     process.signal(Signal::KILL).unwrap();
     process.end();
-}
-
-/// Sends a signal to the command itself, not to its group.
-pub fn to_synconce(process: &StartedCommand, signal: Signal) {
-    let pid = Pid::from_raw(process.pid() as i32).expect("a process id");
-    kill_process(pid, signal).unwrap();
 }
 
 /// Runs `script`, which succeeds. Returns what it prints.

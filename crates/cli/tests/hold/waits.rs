@@ -1,14 +1,14 @@
 //! A verb that waits for another command of the hold: it says so, and a signal ends it.
 
 use crate::crashes::interrupted;
-use crate::support::{HoldOnRig, to_synconce, with_hold};
+use crate::support::{HoldOnRig, with_hold};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::Signal;
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
 use std::process;
-use synconce_testkit::harness::{StartedCommand, eventually};
+use synconce_testkit::harness::{StartedCommand, eventually, kill};
 
 /// The lock of the hold.
 const OF_HOLD: &str = "runtime/holds/t.lock";
@@ -82,7 +82,7 @@ fn a_signal_ends_a_verb_that_waits_and_changes_nothing() {
                 process.signal(Signal::INT).unwrap();
                 assert_eq!(process.end().signal(), Some(Signal::INT.as_raw()), "{what} {verb}");
                 let process = waiting(fixture, verb, what);
-                to_synconce(&process, Signal::TERM);
+                kill(process.pid(), Signal::TERM);
                 assert_eq!(process.end().signal(), Some(Signal::TERM.as_raw()), "{what} {verb}");
                 eventually("no process waits", || !is_awaited());
             }

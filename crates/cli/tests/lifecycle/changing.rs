@@ -1,15 +1,10 @@
 //! Calls that go on without their sync flag, and are stopped, killed or interrupted meanwhile.
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use std::time::Duration;
 use synconce_testkit::harness::{
-    Place, StartedCommand, binary, eventually, finish, isolated, parent, perl, process_status,
+    Place, StartedCommand, binary, eventually, finish, isolated, kill, parent, perl, process_status,
 };
-
-fn kill(pid: u32, signal: Signal) {
-    let pid = Pid::from_raw(pid.cast_signed()).expect("a process id");
-    kill_process(pid, signal).expect("the process is there");
-}
 
 /// Returns the field `name` of `/proc/PID/status`; empty once the process is gone.
 fn status_field(pid: u32, name: &str) -> String {
@@ -18,7 +13,7 @@ fn status_field(pid: u32, name: &str) -> String {
 
 /// Takes a lease on the file `leased`: an open of it waits until the file `release` exists
 /// (fcntl(2), F_SETLEASE).
-fn lend(place: &Place) -> StartedCommand {
+pub fn lend(place: &Place) -> StartedCommand {
     let lease = perl(
         "$SIG{IO} = sub { say_to('asked', 1) }; open(my $file, '+>', 'leased') or die; \
          fcntl($file, 1024, 1) or die \"F_SETLEASE: $!\"; say_to('lent', 1); \

@@ -2,6 +2,7 @@
 //! what they leave to the commit at the end.
 
 use super::other_users::{ALICE, BOB, machine, synconce};
+use crate::commit::rig;
 use rustix::process::Signal;
 use std::fs;
 use synconce_testkit::harness::{
@@ -11,11 +12,7 @@ use synconce_testkit::harness::{
 use synconce_testkit::process::Finished;
 use synconce_testkit::rig::{Cut, FsKind, Rig, Survivors};
 
-fn rig() -> Rig {
-    Rig::builder().size(64 << 20).mount_options("commit=300").up().unwrap()
-}
-
-fn flushes(rig: &Rig) -> u64 {
+pub fn flushes(rig: &Rig) -> u64 {
     rig.disk().stats().unwrap().flushes
 }
 

@@ -1,17 +1,18 @@
 //! The commit: once, by file system, with descriptors opened before the run.
 
 use rustix::mount::{UnmountFlags, unmount};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use synconce_testkit::harness::{
     DiskLock, Place, StartedCommand, Trace, binary, committed, eventually, files, finish, isolated,
-    isolated_alone, limit, perl, stall, without_foreign_syncs, without_stalls,
+    isolated_alone, kill, limit, perl, stall, without_foreign_syncs, without_stalls,
 };
 use synconce_testkit::rig::{FsKind, Rig};
 
-fn rig() -> Rig {
+/// Returns a disk that writes nothing back by itself for a while.
+pub fn rig() -> Rig {
     Rig::builder().size(64 << 20).mount_options("commit=300").up().unwrap()
 }
 
@@ -21,10 +22,6 @@ fn text(path: &Path) -> &str {
 
 const STATS: [&str; 2] = ["--stats", "--json"];
 const ALL: [&str; 3] = ["--stats", "--json", "--commit-all"];
-
-fn signal(run: &StartedCommand, signal: Signal) {
-    kill_process(Pid::from_raw(run.pid().cast_signed()).unwrap(), signal).unwrap();
-}
 
 #[test]
 fn each_file_system_is_synced_once_by_a_descriptor_opened_before_the_command() {
@@ -287,7 +284,7 @@ fn ctrl_c_during_a_long_commit_prints_what_is_not_durable_and_the_commit_goes_on
             // Repeated: the signal may arrive before the frontend has seen the end of the
             // command.
             eventually("the wait is given up", || {
-                signal(&run, by);
+                kill(run.pid(), by);
                 run.wait(Duration::from_millis(20)).unwrap().is_some()
             });
             assert_eq!(run.end().code(), Some(125), "{}", run.text());
@@ -313,7 +310,7 @@ fn what_was_ignored_and_what_is_for_the_command_does_not_cut_the_wait_short() {
         let rig = rig();
         let (run, _stalled) = stalled(place, &rig, &[], &["nohup"]);
         for by in [Signal::HUP, Signal::USR1, Signal::USR2, Signal::CONT, Signal::HUP] {
-            signal(&run, by);
+            kill(run.pid(), by);
         }
         let waited = run.wait(Duration::from_millis(300)).unwrap();
         assert_eq!(waited, None, "{}", run.text());

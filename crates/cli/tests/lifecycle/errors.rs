@@ -194,16 +194,7 @@ fn an_error_below_an_overlay_is_named_by_the_file_system_that_has_it() {
         for kind in FsKind::ALL {
             let _barrier = without_foreign_syncs();
             let rig = rig(kind);
-            for name in ["lower", "upper", "work", "merged"] {
-                fs::create_dir(rig.path().join(name)).unwrap();
-            }
-            let at = |name: &str| rig.path().join(name).display().to_string();
-            let data =
-                format!("lowerdir={},upperdir={},workdir={}", at("lower"), at("upper"), at("work"));
-            let data = std::ffi::CString::new(data).unwrap();
-            let merged = rig.path().join("merged");
-            let flags = rustix::mount::MountFlags::empty();
-            rustix::mount::mount("overlay", &merged, "overlay", flags, data.as_c_str()).unwrap();
+            let merged = place.overlay(&rig.path().join("lower"), rig.path(), "");
             let file = old_file(&merged);
             rustix::fs::syncfs(File::open(rig.path()).unwrap()).unwrap();
             let run = overwrite(place, &rig, &file);

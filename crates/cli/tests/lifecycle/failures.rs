@@ -1,6 +1,9 @@
 //! What a failing run prints: the cause, and a next step that helps.
 
-use synconce_testkit::harness::{Place, StartedCommand, binary, eventually, finish, isolated};
+use rustix::process::Signal;
+use synconce_testkit::harness::{
+    Place, StartedCommand, binary, eventually, finish, isolated, kill,
+};
 
 /// Returns the exit code of `synconce run WORDS...`, started in a shell after `limit`, and its
 /// output. The output goes through a pipe, because limits on file sizes do not affect pipes.
@@ -61,12 +64,7 @@ fn killed(place: &Place, options: &[&str], script: &str) -> String {
     let script = format!("{script} echo yes >ready; while ! [ -e stop ]; do sleep 0.05; done");
     let run = StartedCommand::new(&mut place.held(options, &["sh", "-c", &script]));
     place.wait_for("ready");
-    let supervisor = place.supervisor();
-    rustix::process::kill_process(
-        rustix::process::Pid::from_raw(supervisor.cast_signed()).unwrap(),
-        rustix::process::Signal::KILL,
-    )
-    .unwrap();
+    kill(place.supervisor(), Signal::KILL);
     place.write("stop", "");
     assert_eq!(run.end().code(), Some(125), "{}", run.text());
     ["stop", "ready"].into_iter().for_each(|name| place.remove(name));

@@ -2,11 +2,11 @@
 //!
 //! strace delays one system call of the start, so that the moment of the kill is determined.
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use std::fs;
 use synconce_testkit::harness::{
-    Place, StartedCommand, binary, children, eventually, exists, finish, isolated, parent, perl,
-    process_status,
+    Place, StartedCommand, binary, children, eventually, exists, finish, isolated, kill, parent,
+    perl, process_status,
 };
 
 const AS_NOBODY: [&str; 6] =
@@ -121,11 +121,6 @@ fn is_in(pid: u32, thread: u32, number: i64) -> bool {
     text.split(' ').next() == Some(&number.to_string())
 }
 
-fn kill(pid: u32) {
-    let pid = Pid::from_raw(pid.cast_signed()).expect("a process id");
-    kill_process(pid, Signal::KILL).expect("the process is there");
-}
-
 fn words(options: &[&str], script: &str) -> Vec<String> {
     let options = options.iter().map(|option| (*option).to_owned());
     // An absolute path: a search in PATH would try several execve(2) calls, each of them
@@ -148,7 +143,7 @@ fn kill_supervisor_in(
 ) -> Traced {
     let traced = Traced::new(place, injection, user, run);
     traced.child_in(number);
-    kill(traced.supervisor);
+    kill(traced.supervisor, Signal::KILL);
     traced
 }
 
@@ -160,7 +155,7 @@ fn a_command_syncs_and_is_waited_for_when_the_supervisor_is_killed_as_soon_as_it
             let traced = Traced::new(place, "setsid:delay_enter=1000000", &[], &text(&run));
             // The supervisor makes this call for the first time once the command runs.
             traced.supervisor_is_in(libc::SYS_setsid);
-            kill(traced.supervisor);
+            kill(traced.supervisor, Signal::KILL);
             traced.command_syncs_and_is_waited_for(place);
             ["before", "after", "stop", "data"].iter().for_each(|name| place.remove(name));
         }
@@ -230,7 +225,7 @@ fn the_first_call_is_answered_when_the_supervisor_is_killed_as_it_receives_it() 
         let injection = "ioctl:delay_exit=1000000:when=2";
         let traced = Traced::new(place, injection, &[], &text(&run));
         traced.is_in_ioctl(RECEIVE);
-        kill(traced.supervisor);
+        kill(traced.supervisor, Signal::KILL);
         traced.command_syncs_and_is_waited_for(place);
     });
 }
@@ -243,7 +238,7 @@ fn a_kill_of_the_supervisor_before_the_start_is_reported_as_a_command_that_did_n
         // command.
         let traced = Traced::new(place, "clone:delay_enter=1000000", &[], &text(&run));
         traced.supervisor_is_in(libc::SYS_clone);
-        kill(traced.supervisor);
+        kill(traced.supervisor, Signal::KILL);
         traced.ends_cut_short("the supervisor was killed before the command started");
         assert_eq!(place.read("before"), "");
         assert!(place.status(&[]).status.success(), "nothing was interrupted");
@@ -282,7 +277,7 @@ fn a_command_whose_frontend_is_killed_while_it_starts_is_ended() {
         let run = words(&[], "say_to('before', $$); sleep 60;");
         let traced = Traced::new(place, "execve:delay_enter=1000000", &[], &text(&run));
         let command = traced.child_in(libc::SYS_execve);
-        kill(traced.front());
+        kill(traced.front(), Signal::KILL);
         eventually("all is over", || !exists(command) && !exists(traced.supervisor));
     });
 }

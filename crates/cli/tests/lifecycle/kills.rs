@@ -1,19 +1,14 @@
 //! Processes of a run are killed or stopped: every call is answered, and every interrupted run
 //! is reported.
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 use synconce_testkit::harness::{
-    AFTER_RELEASE, Place, StartedCommand, daemon, eventually, exists, finish, isolated, limit,
-    parent, perl, stall,
+    AFTER_RELEASE, Place, StartedCommand, daemon, eventually, exists, finish, isolated, kill,
+    limit, parent, perl, stall,
 };
 use synconce_testkit::rig::Rig;
-
-fn kill(pid: u32, signal: Signal) {
-    let pid = Pid::from_raw(pid.cast_signed()).expect("a process id");
-    kill_process(pid, signal).expect("the process is there");
-}
 
 /// Starts a run whose command writes its pid to `before`, and then runs `script`.
 fn start(place: &Place, script: &str) -> (StartedCommand, u32) {

@@ -304,13 +304,7 @@ fn tmpfs(at: &Path) {
 fn a_marker_in_memory_for_a_disk_gives_one_notice() {
     isolated(|place| {
         tmpfs(&place.path("memory"));
-        for name in ["memory/upper", "memory/work", "overlay", "root"] {
-            fs::create_dir(place.path(name)).unwrap();
-        }
-        let [lower, upper, work] = ["root", "memory/upper", "memory/work"].map(|n| place.text(n));
-        let data = format!("lowerdir={lower},upperdir={upper},workdir={work}");
-        let data = std::ffi::CString::new(data).unwrap();
-        mount("o", place.path("overlay"), "overlay", MountFlags::empty(), data.as_c_str()).unwrap();
+        place.overlay(&place.path("root"), &place.path("memory"), "");
         place.write("data", "x");
         let run = |state: &str, options: &[&str], script: &str| {
             let mut run = place.held(options, &["sh", "-c", script]);
@@ -318,7 +312,7 @@ fn a_marker_in_memory_for_a_disk_gives_one_notice() {
             assert!(run.status.success(), "{run:?}");
             run.stderr
         };
-        for state in ["memory/state", "overlay/state"] {
+        for state in ["memory/state", "merged/state"] {
             for options in [&[][..], &["--sealed"], &["--root", "memory"]] {
                 let notice = run(state, options, "sync data; sync data");
                 assert!(notice.starts_with(IN_MEMORY), "{state} {options:?}: {notice}");

@@ -1,8 +1,9 @@
 //! Overlays: the file systems below them are committed, too.
 
-use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
+use crate::scope::rig;
+use rustix::mount::{UnmountFlags, mount_bind, unmount};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use synconce_testkit::harness::{
     Place, StartedCommand, binary, committed, finish, isolated, isolated_alone, perl,
@@ -10,34 +11,12 @@ use synconce_testkit::harness::{
 };
 use synconce_testkit::rig::Rig;
 
-fn rig() -> Rig {
-    Rig::builder().size(64 << 20).mount_options("commit=300").passthrough(false).up().unwrap()
-}
-
-/// Mounts an overlay at `merged` whose upper directory is on `rig`.
-fn overlay(place: &Place, rig: &Rig, options: &str) -> PathBuf {
-    let [lower, merged] = ["lower", "merged"].map(|name| place.path(name));
-    let [upper, work] = ["upper", "work"].map(|name| rig.path().join(name));
-    for directory in [&lower, &merged, &upper, &work] {
-        fs::create_dir_all(directory).unwrap();
-    }
-    let data = format!(
-        "lowerdir={},upperdir={},workdir={}{options}",
-        lower.display(),
-        upper.display(),
-        work.display()
-    );
-    let data = std::ffi::CString::new(data).unwrap();
-    mount("overlay", &merged, "overlay", MountFlags::empty(), data.as_c_str()).unwrap();
-    merged
-}
-
 #[test]
 fn a_run_on_an_overlay_syncs_the_file_system_of_its_upper_directory() {
     isolated(|place| {
         for options in ["", ",volatile"] {
             let rig = rig();
-            let merged = overlay(place, &rig, options);
+            let merged = place.overlay(&place.path("lower"), rig.path(), options);
             for only in [None, Some(merged.to_str().unwrap())] {
                 let narrow = only.map(|path| ["--commit-only", path]);
                 let all =
@@ -62,7 +41,7 @@ fn a_run_on_an_overlay_syncs_the_file_system_of_its_upper_directory() {
 fn a_volatile_overlay_whose_upper_directory_is_out_of_reach_is_refused_as_a_place_of_work() {
     isolated(|place| {
         let rig = rig();
-        let merged = overlay(place, &rig, ",volatile");
+        let merged = place.overlay(&place.path("lower"), rig.path(), ",volatile");
         // The overlay keeps its file system busy.
         unmount(rig.path(), UnmountFlags::DETACH).unwrap();
         assert_is_refused(place, &merged);
@@ -74,7 +53,7 @@ fn a_volatile_overlay_whose_upper_directory_is_out_of_reach_is_refused_as_a_plac
 fn a_volatile_overlay_below_its_own_upper_directory_is_refused_as_a_place_of_work() {
     isolated(|place| {
         let rig = rig();
-        let merged = overlay(place, &rig, ",volatile");
+        let merged = place.overlay(&place.path("lower"), rig.path(), ",volatile");
         let upper = rig.path().join("upper");
         mount_bind(&merged, &upper).unwrap();
         assert_is_refused(place, &merged);
@@ -88,7 +67,7 @@ fn a_volatile_overlay_below_its_own_upper_directory_is_refused_as_a_place_of_wor
 fn a_volatile_overlay_with_another_disk_at_its_upper_directory_is_refused_as_a_place_of_work() {
     isolated(|place| {
         let (rig, other) = (rig(), Rig::builder().size(96 << 20).passthrough(false).up().unwrap());
-        let merged = overlay(place, &rig, ",volatile");
+        let merged = place.overlay(&place.path("lower"), rig.path(), ",volatile");
         let upper = rig.path().join("upper");
         mount_bind(other.path(), &upper).unwrap();
         assert_is_refused(place, &merged);

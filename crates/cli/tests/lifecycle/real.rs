@@ -1,17 +1,14 @@
 //! `synconce real`: the syncs of one command are real, those of all others stay held.
 
+use crate::checkpoints::flushes;
+use crate::commit::rig;
 use rustix::process::Signal;
 use std::path::Path;
 use synconce_testkit::harness::{
-    Place, StartedCommand, binary, daemon, eventually, isolated, parent, perl,
+    Place, StartedCommand, binary, daemon, eventually, isolated, kill, parent, perl,
     without_foreign_syncs,
 };
 use synconce_testkit::process::Finished;
-use synconce_testkit::rig::Rig;
-
-fn rig() -> Rig {
-    Rig::builder().size(64 << 20).mount_options("commit=300").up().unwrap()
-}
 
 /// Runs a perl script under `synconce run OPTIONS`. In the script, `real` starts another one
 /// under `synconce real`.
@@ -26,10 +23,6 @@ const REAL: &str = r#"sub real { return system($ENV{SYNCONCE}, "real", "--", "pe
 
 fn sync(path: &Path) -> String {
     format!("sync_file('{}');", path.display())
-}
-
-fn flushes(rig: &Rig) -> u64 {
-    rig.disk().stats().unwrap().flushes
 }
 
 #[test]
@@ -128,7 +121,7 @@ fn the_command_stays_real_if_synconce_real_is_killed() {
             let run =
                 StartedCommand::new(command.env("SYNCONCE", binary()).env("PRELUDE", &perl("")[2]));
             let pid: u32 = place.wait_for("pid").trim().parse().unwrap();
-            kill(if is_parent { parent(pid) } else { parent(parent(pid)) });
+            kill(if is_parent { parent(pid) } else { parent(parent(pid)) }, Signal::KILL);
             let before = flushes(&rig);
             place.write("go", "");
             place.wait_for("done");
@@ -193,7 +186,7 @@ fn a_child_of_a_daemon_is_real_although_its_parent_ends_after_synconce_real() {
                 StartedCommand::new(command.env("SYNCONCE", binary()).env("PRELUDE", &perl("")[2]));
             let pid: u32 = place.wait_for("pid").trim().parse().unwrap();
             if is_killed {
-                kill(parent(parent(pid)));
+                kill(parent(parent(pid)), Signal::KILL);
             } else {
                 place.write("leave", "");
             }
@@ -216,11 +209,6 @@ fn a_child_of_a_daemon_is_real_although_its_parent_ends_after_synconce_real() {
 /// Removes the files by which an earlier run reported.
 fn forget(place: &Place, names: &[&str]) {
     names.iter().for_each(|name| drop(std::fs::remove_file(place.path(name))));
-}
-
-fn kill(pid: u32) {
-    let pid = rustix::process::Pid::from_raw(pid.cast_signed()).unwrap();
-    rustix::process::kill_process(pid, Signal::KILL).unwrap();
 }
 
 #[test]
@@ -280,8 +268,7 @@ fn a_signal_to_the_parent_reaches_the_command() {
         let run =
             StartedCommand::new(command.env("SYNCONCE", binary()).env("PRELUDE", &perl("")[2]));
         let pid: u32 = place.wait_for("pid").trim().parse().unwrap();
-        let real = rustix::process::Pid::from_raw(parent(parent(pid)).cast_signed()).unwrap();
-        rustix::process::kill_process(real, Signal::TERM).unwrap();
+        kill(parent(parent(pid)), Signal::TERM);
         eventually("the handler runs", || place.path("term").exists());
         assert_eq!(run.end().code(), Some(3), "{}", run.text());
     });

@@ -11,7 +11,8 @@ use synconce_testkit::harness::{
 use synconce_testkit::process::Finished;
 use synconce_testkit::rig::{Fault, Rig};
 
-fn rig() -> Rig {
+/// Returns a disk that writes nothing back by itself for a while, and whose writes can fail.
+pub fn rig() -> Rig {
     Rig::builder().size(64 << 20).mount_options("commit=300").passthrough(false).up().unwrap()
 }
 

@@ -1,16 +1,13 @@
 //! Edge cases of what a commit covers: unmounts that fail, runs in runs, a held sync(), disks
 //! that become writable.
 
+use crate::scope::rig;
 use std::fs;
 use synconce_durable::record::RunRecord;
 use synconce_testkit::harness::{
     Place, StartedCommand, binary, finish, isolated, perl, under_a_listener,
 };
 use synconce_testkit::rig::Rig;
-
-fn rig() -> Rig {
-    Rig::builder().size(64 << 20).mount_options("commit=300").passthrough(false).up().unwrap()
-}
 
 fn start(place: &Place, options: &[&str], script: &str) -> StartedCommand {
     StartedCommand::new(&mut place.held(options, &perl(script)))

@@ -1,6 +1,7 @@
 //! Write-back errors from before the first held call on a disk on which synconce had no
 //! descriptor, reported to another process first: the caller's own file still reports them.
 
+use crate::scope::rig;
 use std::fs::{self, File};
 use synconce_testkit::harness::{
     Place, StartedCommand, isolated, isolated_alone, perl, without_foreign_syncs,
@@ -38,10 +39,6 @@ fn output(place: &Place, rig: &Rig, words: &[&str], held: bool) -> String {
     let code = going.end().code();
     ["written", "go"].into_iter().for_each(|name| place.remove(name));
     format!("{} {}", going.text().lines().next().unwrap_or_default(), code.unwrap())
-}
-
-fn rig() -> Rig {
-    Rig::builder().size(64 << 20).mount_options("commit=300").passthrough(false).up().unwrap()
 }
 
 #[test]

@@ -1,11 +1,11 @@
 //! Signals that are sent to synconce reach the command, whatever runs it.
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::time::{Duration, Instant};
 use synconce_testkit::harness::{
-    Place, StartedCommand, Terminal, binary, eventually, finish, isolated, perl, stall,
+    Place, StartedCommand, Terminal, binary, eventually, finish, isolated, kill, perl, stall,
 };
 use synconce_testkit::rig::Rig;
 
@@ -155,7 +155,7 @@ fn sends_sigterm_twice(place: &Place, unshare: &[&str], again: &[&str], waits: b
     let pid = (0..generations).fold(run.pid(), |pid, _| only_child(pid));
     let stalled = stall(&rig);
     // As by timeout(1), which signals the process and then its group.
-    let term = || kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), Signal::TERM).unwrap();
+    let term = || kill(pid, Signal::TERM);
     term();
     let first = Instant::now();
     eventually("the commit begins", || place.status(&[]).stdout.contains(" committing "));

@@ -1,11 +1,12 @@
 //! Processes that outlive their run: the kernel does their syncs again.
 
+use crate::changing::lend;
 use rustix::process::{Pid, Signal, kill_process};
 use std::time::Duration;
 use synconce_sys::procfs::pids;
 use synconce_testkit::harness::{
     AFTER_RELEASE, Place, StartedCommand, binary, children, daemon, eventually, exists, finish,
-    isolated, limit, perl, process_status, stall, without_foreign_syncs,
+    isolated, kill, limit, perl, process_status, stall, without_foreign_syncs,
 };
 use synconce_testkit::rig::Rig;
 
@@ -220,7 +221,7 @@ fn a_killer_by_a_variable_spares_the_supervisor_of_a_daemon_without_it() {
         let supervisor = place.supervisor();
         assert!(!has_cookie(&supervisor));
         for process in pids().filter(has_cookie) {
-            kill_process(Pid::from_raw(process.cast_signed()).unwrap(), Signal::KILL).unwrap();
+            kill(process, Signal::KILL);
         }
         place.write("go", "");
         place.wait_for("after");
@@ -367,14 +368,7 @@ fn a_process_with_a_descriptor_that_lost_its_sync_flag_is_named_even_during_a_st
 #[test]
 fn a_survivor_that_is_still_in_an_open_whose_o_sync_was_taken_away_is_named() {
     isolated(|place| {
-        // The lease blocks every open of the file (fcntl(2), F_SETLEASE).
-        let lease = perl(
-            "$SIG{IO} = sub { say_to('asked', 1) }; open(my $file, '+>', 'leased') or die; \
-             fcntl($file, 1024, 1) or die \"F_SETLEASE: $!\"; say_to('lent', 1); \
-             wait_for('release'); fcntl($file, 1024, 2) or die; wait_for('go');",
-        );
-        let holder = StartedCommand::new(place.command(&lease[0]).args(&lease[1..]));
-        place.wait_for("lent");
+        let holder = lend(place);
         let opener = daemon(
             "use Fcntl; say_to('before', $$); sysopen(my $file, 'leased', O_WRONLY | O_SYNC) \
              or die; say_to('opened', 1); wait_for('go');",

@@ -1,9 +1,10 @@
 //! A run on a terminal: Ctrl-C, Ctrl-Z, job control and the hang-up.
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use std::os::unix::process::ExitStatusExt;
 use synconce_testkit::harness::{
-    AFTER_RELEASE, Place, StartedCommand, Terminal, daemon, eventually, exists, isolated, perl,
+    AFTER_RELEASE, Place, StartedCommand, Terminal, daemon, eventually, exists, isolated, kill,
+    perl,
 };
 
 /// Writes a perl program that prints `ready`; returns the command line that runs it under a
@@ -200,7 +201,7 @@ fn a_signal_to_the_frontend_alone_reaches_the_command() {
             );
             let run = StartedCommand::new(&mut place.held(&[], &perl(&script)));
             place.wait_for("before");
-            kill_process(Pid::from_raw(run.pid().cast_signed()).unwrap(), signal).unwrap();
+            kill(run.pid(), signal);
             assert_eq!(run.end().code(), Some(11), "{name}: {}", run.text());
             assert_eq!(place.read("caught"), format!("{name}\n"));
             place.remove("before");
@@ -214,7 +215,7 @@ fn a_signal_that_comes_before_the_command_is_not_lost() {
         for round in 0..20 {
             let run = StartedCommand::new(&mut place.held(&[], &["sleep", "25"]));
             std::thread::sleep(std::time::Duration::from_micros(round * 400));
-            kill_process(Pid::from_raw(run.pid().cast_signed()).unwrap(), Signal::TERM).unwrap();
+            kill(run.pid(), Signal::TERM);
             assert_eq!(run.end().signal(), Some(libc::SIGTERM), "round {round}: {}", run.text());
         }
     });

@@ -2,7 +2,7 @@
 
 use crate::engines::report;
 use libtest_mimic::Trial;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 use synconce_testkit::harness::Need;
-use synconce_testkit::harness::{Place, eventually, limit, trial, without_foreign_syncs};
+use synconce_testkit::harness::{Place, eventually, kill, limit, trial, without_foreign_syncs};
 use synconce_testkit::process::{self, Group};
 use synconce_testkit::{patiently, rig::Rig};
 
@@ -173,7 +173,7 @@ fn an_interrupted_benchmark_leaves_no_daemon_and_no_image(place: &Place) {
 fn a_killed_benchmark_ends_its_daemon_and_another_benchmark_works(place: &Place) {
     let rig = rig(place);
     let killed = amid_a_step(place, &rig, &place.path("logs"));
-    kill_process(Pid::from_raw(killed.pid().cast_signed()).unwrap(), Signal::KILL).unwrap();
+    kill(killed.pid(), Signal::KILL);
     eventually("its daemon is gone", || !daemons(place).contains("dockerd"));
     eventually("containerd is gone", || !daemons(place).contains("containerd"));
     let next = amid_a_step(place, &rig, &place.path("next"));

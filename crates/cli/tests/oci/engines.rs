@@ -10,10 +10,8 @@ mod site;
 pub use site::{Given, RUN_FILES, SHORT, SOCKET, Site, prepare};
 
 use crate::bundles::{BARE, HELD};
-use std::fs::OpenOptions;
-use std::io::Write;
 use std::path::PathBuf;
-use synconce_testkit::harness::{Place, binary};
+use synconce_testkit::harness::{self, Place, binary};
 use synconce_testkit::process::{Finished, Group};
 
 /// A program that builds images.
@@ -93,14 +91,12 @@ pub fn add_synconce(place: &Place) {
 /// Ends a daemon by SIGTERM, as an init system does.
 pub fn stop(what: &str, daemon: &Group) {
     daemon.signal(rustix::process::Signal::TERM).unwrap();
-    let ended = daemon.wait(synconce_testkit::harness::limit()).unwrap();
+    let ended = daemon.wait(harness::limit()).unwrap();
     assert!(ended.is_some(), "{what} does not end");
 }
 
 /// Prints `line`, and adds it to the report file if there is one.
 pub fn report(line: &str) {
     println!("{line}");
-    let Some(path) = std::env::var_os("SYNCONCE_REPORT") else { return };
-    let report = OpenOptions::new().append(true).create(true).open(path);
-    report.and_then(|mut report| writeln!(report, "{line}")).unwrap();
+    harness::report(line);
 }

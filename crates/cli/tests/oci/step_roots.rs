@@ -9,7 +9,7 @@ mod step;
 use crate::runtimes;
 use libtest_mimic::Trial;
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::json;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
@@ -17,7 +17,7 @@ use std::time::Duration;
 use std::{fs, io};
 use step::{FILES, StepOnDisk, assert_well, is_volatile, mounted};
 use synconce_testkit::harness::{
-    Place, StartedCommand, children, eventually, exists, finish, trial, without_foreign_syncs,
+    Place, StartedCommand, children, eventually, exists, finish, kill, trial, without_foreign_syncs,
 };
 use synconce_testkit::manifest::Manifest;
 use synconce_testkit::rig::{Fault, Rig};
@@ -52,10 +52,6 @@ pub fn trials() -> Vec<Trial> {
 }
 
 /// Sends a signal to synconce alone.
-fn kill(running: &StartedCommand, signal: Signal) {
-    kill_process(Pid::from_raw(running.pid().cast_signed()).unwrap(), signal).unwrap();
-}
-
 fn a_copy_up_syncs_nothing_and_the_layer_is_the_same(place: &Place) {
     let _barrier = without_foreign_syncs();
     let rig = Rig::builder().up().unwrap();
@@ -207,7 +203,7 @@ fn an_exit_code_and_a_signal_are_passed_on(place: &Place) {
     step.assert_back();
     let running = step.start(&["wait"]);
     assert!(step.is_volatile());
-    kill(&running, Signal::TERM);
+    kill(running.pid(), Signal::TERM);
     assert_eq!(running.end().code(), Some(9), "{}", running.text());
     step.assert_back();
     step.unmount();
@@ -232,7 +228,7 @@ fn a_journal_that_its_own_timer_aborted_fails_the_step(place: &Place) {
     let step = StepOnDisk::new(place, rig.path());
     let running = step.start(&["wait"]);
     rig.abort_journal(|| fs::create_dir(step.root().join("made")).unwrap()).unwrap();
-    kill(&running, Signal::TERM);
+    kill(running.pid(), Signal::TERM);
     let (status, text) = (running.end(), running.text());
     assert_eq!(status.code(), Some(125), "{text}");
     assert!(text.contains("synconce-oci: cannot sync the file system of "), "{text}");
@@ -248,7 +244,7 @@ fn a_killed_step_leaves_a_root_that_can_be_mounted_again(place: &Place) {
     // An engine that ends kills synconce alone, and the kernel the runtime.
     let of_synconce = children(running.pid());
     assert_eq!(of_synconce.len(), 1, "{of_synconce:?}");
-    kill(&running, Signal::KILL);
+    kill(running.pid(), Signal::KILL);
     assert!(!running.end().success());
     eventually("the runtime ends", || !exists(of_synconce[0].0));
     let ended = finish(step.runtime.bare().args(["delete", "--force", &step.id]));

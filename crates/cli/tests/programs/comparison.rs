@@ -1,11 +1,10 @@
 //! One command, bare and then held, each in a directory of its own.
 
-use std::fs::{self, OpenOptions};
-use std::io::Write;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
-use synconce_testkit::harness::{Place, binary};
+use synconce_testkit::harness::{self, Place, binary, tail};
 use synconce_testkit::manifest::{Manifest, ManifestOptions, diff};
 use synconce_testkit::patiently;
 use synconce_testkit::process::{self, Finished};
@@ -141,15 +140,11 @@ pub fn same_trees(bare: &Path, held: &Path, ignored: &[&str]) {
 /// Adds a line to the report file, if there is one: the time of each run, and the calls as
 /// held/passed/refused.
 pub fn report(name: &str, bare: &Finished, held: &Finished, calls: &serde_json::Value) {
-    let Some(path) = std::env::var_os("SYNCONCE_REPORT") else { return };
     let [bare, held] = [("bare", bare), ("held", held)].map(|(side, finished)| {
         format!("{side} {} in {:.2} s", finished.status, finished.elapsed.as_secs_f64())
     });
     let calls: Vec<_> = calls.as_object().into_iter().flatten().map(account).collect();
-    let line = format!("{name}: {bare}, {held}; {}\n", calls.join(", "));
-    let report = OpenOptions::new().append(true).create(true).open(&path);
-    let written = report.and_then(|mut report| report.write_all(line.as_bytes()));
-    written.unwrap_or_else(|error| panic!("cannot write {}: {error}", Path::new(&path).display()));
+    harness::report(&format!("{name}: {bare}, {held}; {}", calls.join(", ")));
 }
 
 fn account((call, tally): (&String, &serde_json::Value)) -> String {
@@ -162,12 +157,6 @@ pub fn calls(held: &Finished) -> serde_json::Value {
     let last = held.stderr.lines().last().unwrap_or_default();
     let accounts: serde_json::Value = serde_json::from_str(last).unwrap_or_default();
     accounts["calls"].clone()
-}
-
-/// Returns the last 40 lines.
-fn tail(text: &str) -> String {
-    let lines: Vec<_> = text.lines().collect();
-    lines[lines.len().saturating_sub(40)..].join("\n")
 }
 
 /// Runs a shell script and returns its output.

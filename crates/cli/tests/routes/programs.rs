@@ -3,9 +3,10 @@
 
 use crate::builds::{dynamic, go};
 use crate::support::{Place, SYNCONCE, isolated, limit};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use std::fs;
 use std::time::{Duration, Instant};
+use synconce_testkit::harness::kill;
 use synconce_testkit::process::Group;
 
 #[test]
@@ -36,7 +37,7 @@ fn a_go_program_loses_nothing_when_the_supervisor_is_killed_as_soon_as_it_runs()
         };
         let supervisor = || child_named("synconce-hold").filter(in_setsid);
         assert!(soon(|| supervisor().is_some()), "the command did not start");
-        send(supervisor().expect("it is delayed"), Signal::KILL);
+        kill(supervisor().expect("it is delayed"), Signal::KILL);
         let status = group.wait(limit()).unwrap().expect("it goes on to its end");
         let (stdout, stderr) = (group.stdout().unwrap(), group.stderr().unwrap());
         assert_eq!(stdout, "1000 rounds, 1000 bytes\n", "{stderr}");
@@ -103,11 +104,6 @@ fn child_named(name: &str) -> Option<u32> {
     })
 }
 
-fn send(pid: u32, signal: Signal) {
-    let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
-    kill_process(pid, signal).expect("a living process");
-}
-
 /// Waits until `holds` returns true; returns `false` after [`limit`].
 fn soon(holds: impl Fn() -> bool) -> bool {
     let end = Instant::now() + limit();
@@ -133,10 +129,10 @@ fn a_command_that_is_stopped_amid_its_opens_stops_the_run_and_goes_on() {
                 assert!(round > 3, "it ended too early to be stopped");
                 break;
             }
-            send(command, Signal::STOP);
+            kill(command, Signal::STOP);
             let stopped = soon(|| state(group.pid()) == Some('T'));
             assert!(stopped, "round {round}: the shell would not learn of the stop");
-            send(group.pid(), Signal::CONT);
+            kill(group.pid(), Signal::CONT);
             // Wait for the continuation to be passed on: it would undo an earlier stop.
             let goes_on = soon(|| !matches!(state(command), Some('T' | 't')));
             assert!(goes_on, "round {round}: the command does not go on");

@@ -3,12 +3,13 @@
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 use synconce_run::{Accounts, Tally};
-use synconce_testkit::patiently;
 use synconce_testkit::process::{self, Finished};
+use synconce_testkit::{harness, patiently};
 
 pub const SYNCONCE: &str = env!("CARGO_BIN_EXE_synconce");
 /// Returns far more time than any command here takes on a slow machine.
@@ -19,33 +20,24 @@ pub fn limit() -> Duration {
 /// Runs `test` with a new place, in namespaces of its own.
 pub fn isolated<T: Fn(&Place)>(test: T) {
     synconce_testkit::isolation::isolated(test, |name, test| {
-        let place = Place::new(name);
+        let place = Place(harness::Place::new(name));
         test(&place);
-        let _ = fs::remove_dir_all(&place.0);
+        place.0.down();
     });
 }
 
 /// A directory of the test's own, on a disk.
-pub struct Place(PathBuf);
+pub struct Place(harness::Place);
+
+impl Deref for Place {
+    type Target = harness::Place;
+
+    fn deref(&self) -> &harness::Place {
+        &self.0
+    }
+}
 
 impl Place {
-    fn new(name: &str) -> Self {
-        let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name.replace("::", "-"));
-        let _ = fs::remove_dir_all(&dir);
-        fs::create_dir_all(&dir).expect("a directory for the test");
-        Self(dir)
-    }
-
-    /// Returns the path of `name` in the directory.
-    pub fn path(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-
-    /// Returns [`Self::path`] as text.
-    pub fn text(&self, name: &str) -> String {
-        self.path(name).into_os_string().into_string().expect("a path of ours is UTF-8")
-    }
-
     /// Makes the directory `name` in the directory; returns its path.
     pub fn directory(&self, name: &str) -> PathBuf {
         let path = self.path(name);
@@ -56,14 +48,8 @@ impl Place {
     /// Returns the command `words` in `directory`, with the test's state and runtime
     /// directories.
     pub fn command(&self, directory: &Path, words: &[&str]) -> Command {
-        let mut command = Command::new(words[0]);
-        command
-            .args(&words[1..])
-            .current_dir(directory)
-            .env_remove("SYNCONCE_RUN")
-            .env("SYNCONCE_STATE_DIR", self.path("state"))
-            .env("SYNCONCE_REGISTRY_DIR", self.path("registry"))
-            .env("SYNCONCE_RUNTIME_DIR", self.path("runtime"));
+        let mut command = self.0.command(words[0]);
+        command.args(&words[1..]).current_dir(directory);
         command
     }
 

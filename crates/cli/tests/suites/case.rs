@@ -5,13 +5,12 @@ use crate::results::Results;
 use libtest_mimic::Trial;
 use rustix::mount::{MountFlags, mount};
 use std::collections::BTreeSet;
-use std::fs::{self, File, OpenOptions};
-use std::io::Write;
+use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
-use synconce_testkit::harness::{Place, binary};
+use synconce_testkit::harness::{Place, binary, report, tail};
 use synconce_testkit::isolation::isolated_as;
 use synconce_testkit::process::{self, Finished};
 use synconce_testkit::{Error, patiently};
@@ -189,18 +188,4 @@ impl Drop for Devices<'_> {
             }
         }
     }
-}
-
-/// Adds a line to the report file, if there is one.
-fn report(line: &str) {
-    let Some(path) = std::env::var_os("SYNCONCE_REPORT") else { return };
-    let report = OpenOptions::new().append(true).create(true).open(&path);
-    let written = report.and_then(|mut report| report.write_all(format!("{line}\n").as_bytes()));
-    written.unwrap_or_else(|error| panic!("cannot write {}: {error}", Path::new(&path).display()));
-}
-
-/// Returns the last 30 lines.
-fn tail(text: &str) -> String {
-    let lines: Vec<_> = text.lines().collect();
-    lines[lines.len().saturating_sub(30)..].join("\n")
 }

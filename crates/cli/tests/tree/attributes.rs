@@ -3,14 +3,14 @@
 
 use crate::everything;
 use crate::roots;
-use crate::site::{Site, for_each_strategy, limit, on, same, times};
+use crate::site::{Site, for_each_strategy, limit, same, times};
 use libtest_mimic::Trial;
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use synconce_testkit::harness::Place;
-use synconce_testkit::harness::{Need, trial};
+use synconce_testkit::harness::{Need, trials_on};
 use synconce_testkit::manifest::{FileKind, Manifest, diff};
 use synconce_testkit::process;
 use synconce_testkit::rig::FsKind;
@@ -19,20 +19,13 @@ const NEEDS: [Need; 2] =
     [Need::File("/bin/busybox", "busybox-static"), Need::Program("tar", "tar")];
 
 pub fn trials() -> Vec<Trial> {
-    vec![
-        trial(of_a_directory_are_kept_on_ext4, &NEEDS),
-        trial(of_a_directory_are_kept_on_xfs, &on(FsKind::Xfs, &NEEDS)),
-        trial(of_a_directory_are_kept_on_btrfs, &on(FsKind::Btrfs, &NEEDS)),
-        trial(of_a_tar_are_kept_on_ext4, &NEEDS),
-        trial(of_a_tar_are_kept_on_xfs, &on(FsKind::Xfs, &NEEDS)),
-        trial(of_a_tar_are_kept_on_btrfs, &on(FsKind::Btrfs, &NEEDS)),
-        trial(a_clone_is_one_file_system_on_ext4, &NEEDS),
-        trial(a_clone_is_one_file_system_on_xfs, &on(FsKind::Xfs, &NEEDS)),
-        trial(a_clone_is_one_file_system_on_btrfs, &on(FsKind::Btrfs, &NEEDS)),
-        trial(a_diff_lists_every_change_on_ext4, &NEEDS),
-        trial(a_diff_lists_every_change_on_xfs, &on(FsKind::Xfs, &NEEDS)),
-        trial(a_diff_lists_every_change_on_btrfs, &on(FsKind::Btrfs, &NEEDS)),
-    ]
+    let trials = [
+        trials_on(&FsKind::ALL, of_a_directory_are_kept, &NEEDS),
+        trials_on(&FsKind::ALL, of_a_tar_are_kept, &NEEDS),
+        trials_on(&FsKind::ALL, a_clone_is_one_file_system, &NEEDS),
+        trials_on(&FsKind::ALL, a_diff_lists_every_change, &NEEDS),
+    ];
+    trials.into_iter().flatten().collect()
 }
 
 /// Makes a root with every attribute in it.
@@ -99,23 +92,11 @@ fn as_a_tar(manifest: &Manifest) -> Manifest {
     manifest
 }
 
-fn of_a_directory(place: &Place, kind: FsKind) {
+fn of_a_directory_are_kept(place: &Place, kind: FsKind) {
     let source = everything(place);
     let wanted = times(&source);
     for_each_strategy(place, kind, 2 << 30, |site| are_kept(site, &source, &wanted));
     same("the source itself", &wanted, &times(&source));
-}
-
-fn of_a_directory_are_kept_on_ext4(place: &Place) {
-    of_a_directory(place, FsKind::Ext4);
-}
-
-fn of_a_directory_are_kept_on_xfs(place: &Place) {
-    of_a_directory(place, FsKind::Xfs);
-}
-
-fn of_a_directory_are_kept_on_btrfs(place: &Place) {
-    of_a_directory(place, FsKind::Btrfs);
 }
 
 /// Makes GNU tar's archive of `source`, with every attribute that GNU tar can keep.
@@ -129,23 +110,11 @@ fn archive(place: &Place, source: &Path) -> std::path::PathBuf {
     to
 }
 
-fn of_a_tar(place: &Place, kind: FsKind) {
+fn of_a_tar_are_kept(place: &Place, kind: FsKind) {
     let source = everything(place);
     let wanted = as_a_tar(&times(&source));
     let tar = archive(place, &source);
     for_each_strategy(place, kind, 2 << 30, |site| are_kept(site, &tar, &wanted));
-}
-
-fn of_a_tar_are_kept_on_ext4(place: &Place) {
-    of_a_tar(place, FsKind::Ext4);
-}
-
-fn of_a_tar_are_kept_on_xfs(place: &Place) {
-    of_a_tar(place, FsKind::Xfs);
-}
-
-fn of_a_tar_are_kept_on_btrfs(place: &Place) {
-    of_a_tar(place, FsKind::Btrfs);
 }
 
 /// Checks what a program expects from one file system: each line is a check and its result.
@@ -206,18 +175,6 @@ fn a_clone_is_one_file_system(place: &Place, kind: FsKind) {
         assert_eq!(mounted.entries["data/third"].links.as_deref(), Some("data/far/hard"));
         site.assert_unchanged("all of it", "base", &before);
     });
-}
-
-fn a_clone_is_one_file_system_on_ext4(place: &Place) {
-    a_clone_is_one_file_system(place, FsKind::Ext4);
-}
-
-fn a_clone_is_one_file_system_on_xfs(place: &Place) {
-    a_clone_is_one_file_system(place, FsKind::Xfs);
-}
-
-fn a_clone_is_one_file_system_on_btrfs(place: &Place) {
-    a_clone_is_one_file_system(place, FsKind::Btrfs);
 }
 
 /// Writes of every kind, some without an effect.
@@ -292,16 +249,4 @@ fn tells_the_difference(site: &Site<'_>, names: [&str; 2], first: &Manifest, sec
     let (missing, excess) = (&least - &found, &found - &most);
     let how = site.strategy();
     assert!(missing.is_empty() && excess.is_empty(), "{how}, {names:?}: {missing:?}, {excess:?}");
-}
-
-fn a_diff_lists_every_change_on_ext4(place: &Place) {
-    a_diff_lists_every_change(place, FsKind::Ext4);
-}
-
-fn a_diff_lists_every_change_on_xfs(place: &Place) {
-    a_diff_lists_every_change(place, FsKind::Xfs);
-}
-
-fn a_diff_lists_every_change_on_btrfs(place: &Place) {
-    a_diff_lists_every_change(place, FsKind::Btrfs);
 }

@@ -39,7 +39,7 @@ fn flags(site: &Site<'_>) -> Vec<(PathBuf, IFlags)> {
 }
 
 /// Takes long: each of more than forty ways to write has a clone of its own with each strategy.
-fn by_every_way(place: &Place, kind: FsKind) {
+pub fn by_no_way_to_write(place: &Place, kind: FsKind) {
     let root = roots::small(place, "root");
     let ways = roots::ways(place);
     fs::copy(&ways, root.join("ways")).unwrap();
@@ -89,21 +89,9 @@ fn may_be_missing(way: &str, strategy: &str, kind: FsKind) -> bool {
     }
 }
 
-pub fn by_no_way_to_write_on_ext4(place: &Place) {
-    by_every_way(place, FsKind::Ext4);
-}
-
-pub fn by_no_way_to_write_on_xfs(place: &Place) {
-    by_every_way(place, FsKind::Xfs);
-}
-
-pub fn by_no_way_to_write_on_btrfs(place: &Place) {
-    by_every_way(place, FsKind::Btrfs);
-}
-
 /// In a clone of a Debian everything is deleted, in another one packages are installed, and in
 /// a third one a package is upgraded. Takes long: a real dpkg does all of it with each strategy.
-fn by_large_changes(place: &Place, kind: FsKind) {
+pub fn by_large_changes(place: &Place, kind: FsKind) {
     let tar = debian::base();
     let repository = place.path("repository");
     roots::package(place, &repository, "synconce-made", "1");
@@ -165,16 +153,4 @@ fn by_large_changes(place: &Place, kind: FsKind) {
         }
         site.well(&["gc", "--wait"]);
     });
-}
-
-pub fn by_large_changes_on_ext4(place: &Place) {
-    by_large_changes(place, FsKind::Ext4);
-}
-
-pub fn by_large_changes_on_xfs(place: &Place) {
-    by_large_changes(place, FsKind::Xfs);
-}
-
-pub fn by_large_changes_on_btrfs(place: &Place) {
-    by_large_changes(place, FsKind::Btrfs);
 }

@@ -1,27 +1,27 @@
 //! Builds that end badly, or are large: the base is as before, and nothing of them is left.
 
 use crate::roots;
-use crate::site::{CUT, Site, on, same};
+use crate::site::{CUT, Site, same};
 use crate::verbs::{NEEDS, names, set, waiting};
 use libtest_mimic::Trial;
 use rustix::process::Signal;
 use std::fs;
 use std::os::unix::fs::chown;
-use synconce_testkit::harness::{Need, Place, eventually, postgresql, trial};
+use synconce_testkit::harness::{Need, Place, eventually, postgresql, trial, trials_on};
 use synconce_testkit::rig::{FsKind, Rig};
 
 pub fn trials() -> Vec<Trial> {
     let server = [NEEDS[0], Need::File("/usr/lib/postgresql", "postgresql")];
-    vec![
+    let mut trials = vec![
         trial(a_server_that_a_build_leaves_ends_and_has_its_data, &server),
-        trial(a_build_whose_machine_loses_power_leaves_its_base_on_ext4, &NEEDS),
-        trial(a_build_whose_machine_loses_power_leaves_its_base_on_xfs, &on(FsKind::Xfs, &NEEDS)),
-        trial(
-            a_build_whose_machine_loses_power_leaves_its_base_on_btrfs,
-            &on(FsKind::Btrfs, &NEEDS),
-        ),
         trial(a_build_of_many_files_is_kept_and_removed_whole, &NEEDS),
-    ]
+    ];
+    trials.extend(trials_on(
+        &FsKind::ALL,
+        a_build_whose_machine_loses_power_leaves_its_base,
+        &NEEDS,
+    ));
+    trials
 }
 
 /// Returns how many entries `directory` of the store has.
@@ -71,7 +71,7 @@ fn a_server_that_a_build_leaves_ends_and_has_its_data(place: &Place) {
 }
 
 /// The disk has the changes of the build at the cut.
-fn a_power_cut(place: &Place, kind: FsKind) {
+fn a_build_whose_machine_loses_power_leaves_its_base(place: &Place, kind: FsKind) {
     let (rig, site) = Site::on_disk(place, Rig::builder().fs(kind).size(320 << 20).record(true));
     site.import("base", &roots::small(place, "source"));
     let (wanted, before) = (site.content("base"), site.layers());
@@ -98,18 +98,6 @@ fn a_power_cut(place: &Place, kind: FsKind) {
         assert_eq!(count(&site, "layers"), 1);
         site.well(&["fsck"]);
     });
-}
-
-fn a_build_whose_machine_loses_power_leaves_its_base_on_ext4(place: &Place) {
-    a_power_cut(place, FsKind::Ext4);
-}
-
-fn a_build_whose_machine_loses_power_leaves_its_base_on_xfs(place: &Place) {
-    a_power_cut(place, FsKind::Xfs);
-}
-
-fn a_build_whose_machine_loses_power_leaves_its_base_on_btrfs(place: &Place) {
-    a_power_cut(place, FsKind::Btrfs);
 }
 
 /// docs/benchmarks.md has the build of ten times as many files, which takes minutes.

@@ -4,7 +4,7 @@
 use crate::concurrent::{point, text};
 use crate::mounts::{hinted, typed};
 use crate::roots;
-use crate::site::{Site, for_each_strategy, limit, on};
+use crate::site::{Site, for_each_strategy, limit};
 use crate::users;
 use crate::verbs::{NEEDS, with_base};
 use libtest_mimic::Trial;
@@ -16,14 +16,12 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
-use synconce_testkit::harness::{Place, StartedCommand, binary, eventually, trial};
+use synconce_testkit::harness::{Place, StartedCommand, binary, eventually, trial, trials_on};
 use synconce_testkit::process::{self, Finished};
 use synconce_testkit::rig::FsKind;
 
 pub fn trials() -> Vec<Trial> {
-    vec![
-        trial(a_copy_keeps_a_tree_in_use_on_ext4, &NEEDS),
-        trial(a_copy_keeps_a_tree_in_use_on_btrfs, &on(FsKind::Btrfs, &NEEDS)),
+    let mut trials = vec![
         trial(the_hint_about_a_copy_unmounts_it_and_harms_nothing, &NEEDS),
         trial(a_copy_of_an_ordinary_user_is_waited_for, &users::NEEDS),
         trial(a_run_keeps_no_other_tree_in_use_but_by_a_bind, &NEEDS),
@@ -32,7 +30,9 @@ pub fn trials() -> Vec<Trial> {
         trial(a_run_whose_program_is_in_a_mounted_tree_works, &NEEDS),
         trial(a_run_whose_state_directory_is_in_a_mounted_tree_has_its_marker_there, &NEEDS),
         trial(the_layers_of_a_removed_tree_stay_while_a_mount_shows_them, &NEEDS),
-    ]
+    ];
+    trials.extend(trials_on(&[FsKind::Ext4, FsKind::Btrfs], a_copy_keeps_a_tree_in_use, &NEEDS));
+    trials
 }
 
 /// A process in a mount namespace of its own, with a copy of every mount.
@@ -71,14 +71,6 @@ impl Copy {
         self.0.signal(Signal::KILL).unwrap();
         self.0.end();
     }
-}
-
-fn a_copy_keeps_a_tree_in_use_on_ext4(place: &Place) {
-    a_copy_keeps_a_tree_in_use(place, FsKind::Ext4);
-}
-
-fn a_copy_keeps_a_tree_in_use_on_btrfs(place: &Place) {
-    a_copy_keeps_a_tree_in_use(place, FsKind::Btrfs);
 }
 
 fn a_copy_keeps_a_tree_in_use(place: &Place, kind: FsKind) {

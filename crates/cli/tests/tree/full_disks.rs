@@ -1,28 +1,23 @@
 //! Runs and imports on a disk without space.
 
 use crate::roots;
-use crate::site::{Site, on, same};
+use crate::site::{Site, same};
 use crate::verbs::{NEEDS, names, set};
 use libtest_mimic::Trial;
 use rustix::mount::{MountFlags, mount};
 use std::fs;
 use std::io::Write;
-use synconce_testkit::harness::{Place, trial};
+use synconce_testkit::harness::{Place, trial, trials_on};
 use synconce_testkit::rig::{FsKind, Rig};
 
 pub fn trials() -> Vec<Trial> {
-    vec![
-        trial(what_fails_on_a_full_disk_says_what_helps, &NEEDS),
-        trial(a_full_disk_leaves_the_base_unchanged_and_gives_a_clear_error_on_ext4, &NEEDS),
-        trial(
-            a_full_disk_leaves_the_base_unchanged_and_gives_a_clear_error_on_xfs,
-            &on(FsKind::Xfs, &NEEDS),
-        ),
-        trial(
-            a_full_disk_leaves_the_base_unchanged_and_gives_a_clear_error_on_btrfs,
-            &on(FsKind::Btrfs, &NEEDS),
-        ),
-    ]
+    let mut trials = trials_on(
+        &FsKind::ALL,
+        a_full_disk_leaves_the_base_unchanged_and_gives_a_clear_error,
+        &NEEDS,
+    );
+    trials.push(trial(what_fails_on_a_full_disk_says_what_helps, &NEEDS));
+    trials
 }
 
 fn what_fails_on_a_full_disk_says_what_helps(place: &Place) {
@@ -46,7 +41,7 @@ fn what_fails_on_a_full_disk_says_what_helps(place: &Place) {
     site.refused(125, &["export", "base", to.to_str().unwrap()], &["no space left", &incomplete]);
 }
 
-fn a_full_disk(place: &Place, kind: FsKind) {
+fn a_full_disk_leaves_the_base_unchanged_and_gives_a_clear_error(place: &Place, kind: FsKind) {
     let source = roots::small(place, "source");
     let large = place.path("large");
     fs::create_dir(&large).unwrap();
@@ -78,16 +73,4 @@ fn a_full_disk(place: &Place, kind: FsKind) {
     site.well(&["fsck"]);
     drop(site);
     rig.down().unwrap();
-}
-
-fn a_full_disk_leaves_the_base_unchanged_and_gives_a_clear_error_on_ext4(place: &Place) {
-    a_full_disk(place, FsKind::Ext4);
-}
-
-fn a_full_disk_leaves_the_base_unchanged_and_gives_a_clear_error_on_xfs(place: &Place) {
-    a_full_disk(place, FsKind::Xfs);
-}
-
-fn a_full_disk_leaves_the_base_unchanged_and_gives_a_clear_error_on_btrfs(place: &Place) {
-    a_full_disk(place, FsKind::Btrfs);
 }

@@ -1,18 +1,16 @@
 //! Older generations: kept as asked, listed, used by their names, restored and removed.
 
 use crate::roots;
-use crate::site::{Site, for_each_strategy, on, same, strategies, times};
+use crate::site::{Site, for_each_strategy, same, strategies, times};
 use crate::verbs::{NEEDS, waiting, with_base};
 use libtest_mimic::Trial;
 use serde_json::Value;
 use std::fs;
-use synconce_testkit::harness::{Place, trial};
+use synconce_testkit::harness::{Place, trial, trials_on};
 use synconce_testkit::rig::FsKind;
 
 pub fn trials() -> Vec<Trial> {
-    vec![
-        trial(generations_are_kept_and_used_on_ext4, &NEEDS),
-        trial(generations_are_kept_and_used_on_btrfs, &on(FsKind::Btrfs, &NEEDS)),
+    let mut trials = vec![
         trial(a_generation_is_restored_as_the_next_one, &NEEDS),
         trial(only_what_is_asked_for_is_kept, &NEEDS),
         trial(a_generation_goes_on_while_a_run_or_a_mount_uses_it, &NEEDS),
@@ -20,7 +18,9 @@ pub fn trials() -> Vec<Trial> {
         trial(a_tree_comes_before_a_generation_of_its_name, &NEEDS),
         trial(damage_in_an_older_generation_is_found, &NEEDS),
         trial(an_earlier_version_refuses_a_tree_with_older_generations, &NEEDS),
-    ]
+    ];
+    trials.extend(trials_on(&[FsKind::Ext4, FsKind::Btrfs], generations_are_kept_and_used, &NEEDS));
+    trials
 }
 
 /// Returns the numbers in `log NAME --json`.
@@ -53,15 +53,7 @@ fn layers(site: &Site<'_>) -> usize {
     fs::read_dir(site.store().join("layers")).unwrap().count()
 }
 
-fn generations_are_kept_and_used_on_ext4(place: &Place) {
-    kept_and_used(place, FsKind::Ext4);
-}
-
-fn generations_are_kept_and_used_on_btrfs(place: &Place) {
-    kept_and_used(place, FsKind::Btrfs);
-}
-
-fn kept_and_used(place: &Place, kind: FsKind) {
+fn generations_are_kept_and_used(place: &Place, kind: FsKind) {
     let source = roots::small(place, "source");
     assert!(!strategies(kind).is_empty());
     for_each_strategy(place, kind, 600 << 20, |site| {

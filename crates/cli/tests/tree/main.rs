@@ -40,28 +40,15 @@ mod verbs;
 mod waits;
 mod words;
 
-use crate::site::on;
 use libtest_mimic::Arguments;
 use std::process::ExitCode;
-use synconce_testkit::harness::trial;
+use synconce_testkit::harness::trials_on;
 use synconce_testkit::rig::FsKind;
 
 fn main() -> ExitCode {
-    let trials = vec![
-        trial(base_unchanged::by_no_way_to_write_on_ext4, &base_unchanged::NEEDS),
-        trial(base_unchanged::by_no_way_to_write_on_xfs, &on(FsKind::Xfs, &base_unchanged::NEEDS)),
-        trial(
-            base_unchanged::by_no_way_to_write_on_btrfs,
-            &on(FsKind::Btrfs, &base_unchanged::NEEDS),
-        ),
-        trial(base_unchanged::by_large_changes_on_ext4, &base_unchanged::DEBIAN),
-        trial(base_unchanged::by_large_changes_on_xfs, &on(FsKind::Xfs, &base_unchanged::DEBIAN)),
-        trial(
-            base_unchanged::by_large_changes_on_btrfs,
-            &on(FsKind::Btrfs, &base_unchanged::DEBIAN),
-        ),
-    ];
-    let of_files = [
+    let trials = [
+        trials_on(&FsKind::ALL, base_unchanged::by_no_way_to_write, &base_unchanged::NEEDS),
+        trials_on(&FsKind::ALL, base_unchanged::by_large_changes, &base_unchanged::DEBIAN),
         attributes::trials(),
         boots::trials(),
         builds::trials(),
@@ -93,6 +80,6 @@ fn main() -> ExitCode {
         programs::trials(),
         promises::trials(),
     ];
-    let trials = trials.into_iter().chain(of_files.into_iter().flatten()).collect();
+    let trials = trials.into_iter().flatten().collect();
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }

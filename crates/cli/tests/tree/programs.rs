@@ -5,12 +5,12 @@ mod scripts;
 
 use self::scripts::{APT, BOOTSTRAP, BUILDAH, DPKG, GIT, MAKE, PODMAN, RPM, RSYNC, TAR};
 use crate::roots;
-use crate::site::{Site, for_each_strategy, limit, on, same, times};
+use crate::site::{Site, for_each_strategy, limit, same, times};
 use libtest_mimic::Trial;
 use std::fs;
 use std::path::Path;
 use synconce_testkit::harness::Place;
-use synconce_testkit::harness::{Need, debian, trial};
+use synconce_testkit::harness::{Need, debian, named_trials_on};
 use synconce_testkit::manifest::{Manifest, ManifestOptions};
 use synconce_testkit::process::{self, Finished};
 use synconce_testkit::rig::{FsKind, Rig};
@@ -18,52 +18,36 @@ use synconce_testkit::rig::{FsKind, Rig};
 const BUSYBOX: Need = Need::File("/bin/busybox", "busybox-static");
 const MMDEBSTRAP: Need = Need::Program("mmdebstrap", "mmdebstrap");
 
-/// Makes a trial of a program on each file system.
-macro_rules! on_each {
-    ($($module:ident: $program:expr, $needs:expr;)*) => {
-        pub fn trials() -> Vec<Trial> {
-            vec![
-                $(
-                    trial($module::on_ext4, &$needs),
-                    trial($module::on_xfs, &on(FsKind::Xfs, &$needs)),
-                    trial($module::on_btrfs, &on(FsKind::Btrfs, &$needs)),
-                )*
-            ]
-        }
-        $(
-            mod $module {
-                use super::*;
-
-                pub fn on_ext4(place: &Place) {
-                    compare(place, FsKind::Ext4, &$program);
-                }
-
-                pub fn on_xfs(place: &Place) {
-                    compare(place, FsKind::Xfs, &$program);
-                }
-
-                pub fn on_btrfs(place: &Place) {
-                    compare(place, FsKind::Btrfs, &$program);
-                }
-            }
-        )*
+pub fn trials() -> Vec<Trial> {
+    let programs: [(&str, TestedProgram, &[Need]); 10] = [
+        ("git", GIT, &[Need::Program("git", "git"), BUSYBOX]),
+        ("rsync", RSYNC, &[Need::Program("rsync", "rsync"), BUSYBOX]),
+        ("tar", TAR, &[Need::Program("tar", "tar"), BUSYBOX]),
+        (
+            "make",
+            MAKE,
+            &[Need::Program("make", "make"), Need::Program("cc", "gcc libc6-dev"), BUSYBOX],
+        ),
+        ("rpm", RPM, &[Need::Program("rpm", "rpm"), Need::Program("rpmbuild", "rpm"), BUSYBOX]),
+        (
+            "dpkg",
+            DPKG,
+            &[Need::Program("dpkg", "dpkg"), Need::Program("dpkg-deb", "dpkg"), BUSYBOX],
+        ),
+        ("apt", APT, &[MMDEBSTRAP, Need::Program("dpkg-deb", "dpkg")]),
+        ("mmdebstrap_inside", BOOTSTRAP, &[MMDEBSTRAP, BUSYBOX]),
+        ("buildah_inside", BUILDAH, &[Need::Program("buildah", "buildah"), BUSYBOX]),
+        ("podman_inside", PODMAN, &[Need::Program("podman", "podman"), BUSYBOX]),
+    ];
+    let on_each = |(name, program, needs): (_, TestedProgram, &[Need])| {
+        let test = move |place: &Place, kind| compare(place, kind, &program);
+        named_trials_on(&format!("programs::{name}::on"), &FsKind::ALL, test, needs)
     };
-}
-
-on_each! {
-    git: GIT, [Need::Program("git", "git"), BUSYBOX];
-    rsync: RSYNC, [Need::Program("rsync", "rsync"), BUSYBOX];
-    tar: TAR, [Need::Program("tar", "tar"), BUSYBOX];
-    make: MAKE, [Need::Program("make", "make"), Need::Program("cc", "gcc libc6-dev"), BUSYBOX];
-    rpm: RPM, [Need::Program("rpm", "rpm"), Need::Program("rpmbuild", "rpm"), BUSYBOX];
-    dpkg: DPKG, [Need::Program("dpkg", "dpkg"), Need::Program("dpkg-deb", "dpkg"), BUSYBOX];
-    apt: APT, [MMDEBSTRAP, Need::Program("dpkg-deb", "dpkg")];
-    mmdebstrap_inside: BOOTSTRAP, [MMDEBSTRAP, BUSYBOX];
-    buildah_inside: BUILDAH, [Need::Program("buildah", "buildah"), BUSYBOX];
-    podman_inside: PODMAN, [Need::Program("podman", "podman"), BUSYBOX];
+    programs.into_iter().flat_map(on_each).collect()
 }
 
 /// A program: its root, its scripts, and what is not compared.
+#[derive(Clone, Copy)]
 pub struct TestedProgram {
     root: ProgramRoot,
     /// Scripts in the root: the first prepares the base, the second runs in the clone. `/mnt`

@@ -4,13 +4,13 @@ use crate::roots;
 use crate::site::{Site, limit, same};
 use crate::verbs::{NEEDS, names, set, waiting, with_base};
 use libtest_mimic::Trial;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use std::fs;
 use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
 use synconce_testkit::harness::trial;
-use synconce_testkit::harness::{Place, StartedCommand, Terminal, binary, eventually};
+use synconce_testkit::harness::{Place, StartedCommand, Terminal, binary, eventually, kill};
 use synconce_testkit::process;
 
 pub fn trials() -> Vec<Trial> {
@@ -213,7 +213,7 @@ fn no_process_is_left_by_a_run(place: &Place) {
     assert_eq!(finished.status.signal(), Some(libc::SIGKILL), "{finished:?}");
     eventually("the daemon has ended with the command", || !alive());
     let run = waiting(&site, &["clone"], "");
-    kill_process(Pid::from_raw(run.pid().cast_signed()).unwrap(), Signal::TERM).unwrap();
+    kill(run.pid(), Signal::TERM);
     assert!(!run.end().success());
     eventually("everybody has ended", || !alive());
     assert_eq!(site.sh("clone", "echo again"), "again\n");

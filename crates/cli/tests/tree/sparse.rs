@@ -2,33 +2,21 @@
 
 use crate::concurrent::text;
 use crate::roots;
-use crate::site::{Site, for_each_strategy, on};
+use crate::site::{Site, for_each_strategy};
 use crate::verbs::NEEDS;
 use libtest_mimic::Trial;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
-use synconce_testkit::harness::trial;
+use synconce_testkit::harness::trials_on;
 use synconce_testkit::harness::{Place, StartedCommand};
 use synconce_testkit::rig::FsKind;
 
 pub fn trials() -> Vec<Trial> {
-    vec![
-        trial(no_command_reads_the_holes_of_a_file_on_ext4, &NEEDS),
-        trial(no_command_reads_the_holes_of_a_file_on_xfs, &on(FsKind::Xfs, &NEEDS)),
-        trial(no_command_reads_the_holes_of_a_file_on_btrfs, &on(FsKind::Btrfs, &NEEDS)),
-    ]
+    trials_on(&FsKind::ALL, no_command_reads_the_holes_of_a_file, &NEEDS)
 }
 
-fn no_command_reads_the_holes_of_a_file_on_ext4(place: &Place) {
-    for_each_strategy(place, FsKind::Ext4, 1 << 30, |site| no_holes(place, site));
-}
-
-fn no_command_reads_the_holes_of_a_file_on_xfs(place: &Place) {
-    for_each_strategy(place, FsKind::Xfs, 1 << 30, |site| no_holes(place, site));
-}
-
-fn no_command_reads_the_holes_of_a_file_on_btrfs(place: &Place) {
-    for_each_strategy(place, FsKind::Btrfs, 1 << 30, |site| no_holes(place, site));
+fn no_command_reads_the_holes_of_a_file(place: &Place, kind: FsKind) {
+    for_each_strategy(place, kind, 1 << 30, |site| no_holes(place, site));
 }
 
 const SIZE: u64 = 1 << 40;

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use synconce_probe::docker::connect;
 use synconce_sys::peer::Peer;
-use synconce_sys::procfs::process_name;
+use synconce_sys::procfs::{process_name, words};
 use toml::Table;
 
 /// The prefix of containerd's snapshotters: of the plugins and of their directories.
@@ -116,7 +116,7 @@ impl ListeningDaemon {
         if pid == 0 {
             return Err(Error::Elsewhere(program));
         }
-        let daemon = Self { program, pid, words: words(pid).map_err(&failed)? };
+        let daemon = Self { program, pid, words: words(pid, "cmdline").map_err(&failed)? };
         let refuse = |why: String| Err(failed(io::Error::new(ErrorKind::InvalidInput, why)));
         let name = process_name(pid).map_err(&failed)?;
         if name != program {
@@ -237,13 +237,6 @@ fn parse(text: &str) -> io::Result<Table> {
         let why = error.message().lines().next().unwrap_or_default();
         io::Error::other(format!("line {line} of its configuration: {why}"))
     })
-}
-
-/// Returns the words of the command line of `pid`.
-fn words(pid: u32) -> io::Result<Vec<String>> {
-    let bytes = fs::read(format!("/proc/{pid}/cmdline"))?;
-    let words = bytes.split(|byte| *byte == 0);
-    Ok(words.map(|word| String::from_utf8_lossy(word).into_owned()).collect())
 }
 
 /// Returns the directories in `root` whose names begin with `prefix`, and the rests of the names.

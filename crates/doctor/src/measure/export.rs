@@ -6,14 +6,13 @@ use crate::not_measured::NotMeasured;
 use crate::observer::{Observer, check};
 use crate::place::{ExaminedPlace, Space};
 use crate::program::stdout_for;
-use rustix::fs::{MemfdFlags, memfd_create};
 use serde::Serialize;
-use std::fs::File;
-use std::io::{self, ErrorKind, Read, Seek, Write};
+use std::io::{self, ErrorKind, Read};
 use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::time::{Duration, Instant};
 use synconce_probe::docker::{connect, send};
+use synconce_sys::child::input;
 use synconce_sys::reason;
 
 /// The time for the export.
@@ -149,14 +148,6 @@ struct Compressed {
     per_second: f64,
 }
 
-/// Returns a file in memory with `bytes`.
-fn in_memory(bytes: &[u8]) -> io::Result<File> {
-    let mut file = File::from(memfd_create("synconce-doctor", MemfdFlags::CLOEXEC)?);
-    file.write_all(bytes)?;
-    file.rewind()?;
-    Ok(file)
-}
-
 /// Compresses `sample` by `program`, or returns why not.
 fn compress(program: &str, sample: &[u8]) -> Result<Compressed, String> {
     let mut command = Command::new(program);
@@ -166,7 +157,7 @@ fn compress(program: &str, sample: &[u8]) -> Result<Compressed, String> {
         command.arg("-T1");
     }
     let began = Instant::now();
-    let written = in_memory(sample).and_then(|input| stdout_for(&mut command, input.into()));
+    let written = input(sample).and_then(|input| stdout_for(&mut command, input.into()));
     match written {
         Ok(written) if written.len() as f64 > COMPRESSED * sample.len() as f64 => {
             Err("the export is compressed already".to_owned())
@@ -183,7 +174,7 @@ fn compress(program: &str, sample: &[u8]) -> Result<Compressed, String> {
 /// Decompresses `bytes`, of which gzip makes `length`. Returns these a second.
 fn gunzip(bytes: &[u8], length: usize) -> Option<f64> {
     let began = Instant::now();
-    let input = in_memory(bytes).ok()?;
+    let input = input(bytes).ok()?;
     stdout_for(Command::new("gzip").args(["-d", "--stdout"]), input.into()).ok()?;
     Some(length as f64 / began.elapsed().as_secs_f64())
 }
@@ -191,6 +182,7 @@ fn gunzip(bytes: &[u8], length: usize) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write;
     use std::os::unix::net::UnixListener;
     use std::path::Path;
 

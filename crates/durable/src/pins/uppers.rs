@@ -1,6 +1,6 @@
 //! Finds the file system of an overlay's upper directory.
 
-use super::{below, is_volatile};
+use super::below;
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,7 +20,7 @@ pub fn uppers_of(mount: &Mount, mounts: &[Mount], root: &Path) -> Vec<DeviceId> 
     let Some(upper) = mount.option("upperdir") else { return Vec::new() };
     match named_upper(mount, &upper, mounts, root) {
         Some(device) => vec![device],
-        None if is_volatile(mount) => Vec::new(),
+        None if mount.is_volatile() => Vec::new(),
         None => of_size(mount, mounts, root),
     }
 }

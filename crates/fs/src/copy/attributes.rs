@@ -95,14 +95,14 @@ impl Maker {
         source: BorrowedFd<'_>,
         target: BorrowedFd<'_>,
         stat: &Statx,
-        made_with: Option<Mode>,
+        made_with: Mode,
     ) -> Result<Whole, FailedAct> {
         if !self.owns(stat) {
             let (uid, gid) = owner(stat);
             fchown(target, uid, gid).map_err(|errno| not_owned(stat, errno))?;
         }
         let mode = Mode::from_raw_mode(u32::from(stat.stx_mode) & ALL);
-        if made_with != Some(mode) || self.needs_mode(stat) {
+        if made_with != mode || self.needs_mode(stat) {
             fchmod(target, mode).map_err(failed("cannot set the mode of"))?;
         }
         let whole = self.attributes(&Open(source), &Open(target))?;

@@ -140,7 +140,7 @@ impl Copying<'_> {
                 return Err(self.source_error("cannot read", &at.node.path_to(name), errno));
             }
         }
-        let settled = self.maker.settle(source, target.as_fd(), stat, Some(mode));
+        let settled = self.maker.settle(source, target.as_fd(), stat, mode);
         let settled =
             settled.map_err(|(act, why)| self.target_error(act, &at.node.path_to(name), why))?;
         Self::settled(at, own, name, &settled);

@@ -261,7 +261,7 @@ impl<'a> Visitor for Copying<'a> {
         own.tally.entry()?;
         let settled = self
             .maker
-            .settle(at.pair.first(), at.pair.second(), stat, Some(Mode::RWXU))
+            .settle(at.pair.first(), at.pair.second(), stat, Mode::RWXU)
             .map_err(|(act, why)| self.target_error(act, &path(), why))?;
         Self::settled(at, own, c"", &settled);
         Ok(Left::Done)

@@ -1,8 +1,8 @@
 //! What is set aside: a crash between any two steps, putting back by hand, and the removal.
 
 use crate::support::{
-    DATA, config, crash, everything, has_marker, isolated, listing, make_files, paths, recovered,
-    set_aside, settle, sh,
+    DATA, config, crash, everything, has_marker, isolated, leftovers, listing, make_files, paths,
+    recovered, set_aside, settle, sh,
 };
 use rustix::mount::{MountFlags, mount};
 use std::ffi::OsStr;
@@ -16,10 +16,6 @@ const ALL: [&str; 3] = ["meta.db", "plugin.one", "plugin.two"];
 
 fn request(paths: &[PathBuf]) -> AsideRequest<'_> {
     AsideRequest { name: "test", unit: None, paths, reason: "a test", losses: &[] }
-}
-
-fn leftovers() -> String {
-    sh("find /var/lib -name '.synconce-*'; ls /var/lib/synconce/holds")
 }
 
 /// Makes the state after a crash: the journal is written, `made` directories exist, and

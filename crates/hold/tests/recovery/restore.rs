@@ -2,7 +2,8 @@
 
 use crate::support::{
     DATA, config, crash, cut_recovery_short, daemon_writes, everything, has_marker, isolated,
-    listing, make_files, paths, recover, recovered, set_aside, settle, sh, write_journal,
+    leftovers, listing, make_files, paths, recover, recovered, set_aside, settle, sh,
+    write_journal,
 };
 use rustix::process::{Resource, Rlimit, setrlimit};
 use std::fs;
@@ -27,10 +28,6 @@ fn wipe(content: &str) {
 
 fn cat(path: &str) -> String {
     sh(&format!("cat {DATA}/{path}"))
-}
-
-fn leftovers() -> String {
-    sh("find /var/lib -name '.synconce-*'; ls /var/lib/synconce/holds")
 }
 
 /// Makes the state after a crash of a restore: the journal is written, and of the renames of each

@@ -70,6 +70,11 @@ pub fn everything() -> String {
     format!("set_aside = [\"{DATA}/plugin.*\", \"{DATA}/meta.db\", \"{DATA}/missing\"]")
 }
 
+/// Returns the paths that a restore or a settle has to remove.
+pub fn leftovers() -> String {
+    sh("find /var/lib -name '.synconce-*'; ls /var/lib/synconce/holds")
+}
+
 /// Returns a marker of this boot.
 pub fn marker(config: &Config) -> HoldRecord {
     HoldRecord {

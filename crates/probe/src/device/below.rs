@@ -72,7 +72,9 @@ impl Disks {
             number_in(&part.path()).into_iter().for_each(|part| self.look_below(part, mounts));
         }
         let file = fs::read_to_string(sysfs.join("loop/backing_file")).ok();
-        let mount = file.and_then(|file| mount_of(Path::new(file.trim_end_matches('\n')), mounts));
+        // Another mount namespace may have the file.
+        let above = |file: String| mounts::above(Path::new(file.trim_end_matches('\n')), mounts);
+        let mount = file.and_then(above);
         // The source of a file server in user space may be a path on another one.
         if let Some(mount) = mount.filter(|mount| !mount.type_name.starts_with("fuse")) {
             self.add_file_system(mount.device, &mount.source, mounts);
@@ -84,13 +86,6 @@ impl Disks {
 fn directory(disk: DeviceId) -> Option<PathBuf> {
     let directory = Path::new("/sys/dev/block").join(disk.to_string()).canonicalize().ok()?;
     if is_partition(disk) { directory.parent().map(Path::to_owned) } else { Some(directory) }
-}
-
-/// Returns the mount that the file of a loop device is on, by the names of mount points alone: a look at
-/// the file can wait for its server. Another mount namespace may have the file.
-fn mount_of<'a>(file: &Path, mounts: &'a [Mount]) -> Option<&'a Mount> {
-    let above = mounts.iter().filter(|mount| file.starts_with(&mount.point));
-    above.max_by_key(|mount| mount.point.as_os_str().len())
 }
 
 /// Returns the devices of the mounted btrfs that has `disk`, if there is one.

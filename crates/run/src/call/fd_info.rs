@@ -6,7 +6,7 @@
 mod mount_facts;
 
 pub(crate) use self::mount_facts::listed;
-use self::mount_facts::{MountFacts, mount_of, unique};
+use self::mount_facts::{MountFacts, unique};
 use crate::call::mapping::{MappedFile, Mapping};
 use crate::call::paths::{self, FoundPath, Start};
 use crate::call::rules::{Blocking, Candidate, MayBlock, RuleVerdict, Rules};
@@ -20,7 +20,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use synconce_probe::mounts::{DeviceId, MNT_ID_UNIQUE};
+use synconce_probe::mounts::{self, DeviceId, MNT_ID_UNIQUE};
 
 /// The length of most paths; a longer path needs more memory.
 const LINK: usize = 256;
@@ -295,7 +295,7 @@ impl FdInfo {
         if let Some(place) = unique.and_then(|id| self.known().get(&id).copied()) {
             return Ok(place);
         }
-        let (id, device) = mount_of(path).ok_or(LookupError::NoFile)?;
+        let (id, device) = mounts::look(path).ok_or(LookupError::NoFile)?;
         let place = match listed(thread, id) {
             Some(mount) => MountFacts::from_mount(&mount),
             None if self.blocking == Blocking::Allowed => MountFacts::queried(id, device, path),

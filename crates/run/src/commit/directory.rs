@@ -8,17 +8,13 @@
 use crate::report::run_error::{FailedAct, RunError};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
-};
-use std::io::{IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
+use rustix::net::RecvFlags;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use synconce_durable::pins::{Pins, uppers_of};
 use synconce_probe::filesystem::{is_memory_magic, stores_nothing};
 use synconce_probe::mounts::{self, DeviceId, Mount, mount_id};
+use synconce_sys::descriptors;
 
 /// Sends a descriptor of the working directory to the supervisor at the other end of `socket`.
 /// The directory need not be readable (`O_PATH`).
@@ -28,11 +24,7 @@ use synconce_probe::mounts::{self, DeviceId, Mount, mount_id};
 pub(crate) fn send_ours(socket: impl AsFd) -> Result<(), Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let directory = rustix::fs::open(".", flags, Mode::empty())?;
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    let fds = [directory.as_fd()];
-    ancillary.push(SendAncillaryMessage::ScmRights(&fds));
-    sendmsg(socket, &[IoSlice::new(b".")], &mut ancillary, SendFlags::NOSIGNAL).map(drop)
+    descriptors::send(socket, directory.as_fd())
 }
 
 /// The working directory of a process of the run.
@@ -62,19 +54,11 @@ impl Directory {
     pub(crate) fn receive(socket: impl AsFd, thread: u32) -> Result<Option<Self>, RunError> {
         let failed =
             |errno: Errno| RunError::set_up("cannot receive the working directory", &errno.into());
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-        match recvmsg(socket, &mut [IoSliceMut::new(&mut [0])], &mut ancillary, flags) {
+        let file = match descriptors::receive(socket, RecvFlags::DONTWAIT) {
             // Of a version that sends no directory.
             Err(Errno::AGAIN) => return Ok(None),
             other => other.map_err(failed)?,
         };
-        let file = ancillary.drain().find_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
-            _ => None,
-        });
-        // The kernel drops a descriptor for which there is no number (unix(7), MSG_CTRUNC).
         Ok(Some(Self { file: file.ok_or_else(|| failed(Errno::MFILE))?, thread }))
     }
 

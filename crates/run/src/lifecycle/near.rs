@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use synconce_durable::pins::{mount_of, uppers_of};
 use synconce_durable::standard_paths;
 use synconce_probe::filesystem::SyncKind;
-use synconce_probe::mounts::{DeviceId, Mount, mount_id};
+use synconce_probe::mounts::{DeviceId, Mount, above, mount_id};
 use synconce_sys::process;
 
 /// How many links are followed, as in the kernel (`MAXSYMLINKS`).
@@ -22,7 +22,7 @@ pub(super) fn devices(options: &RunOptions, mounts: &[Mount]) -> HashSet<DeviceI
     let home = env::var_os("HOME").map(PathBuf::from);
     let temporary = env::var_os("TMPDIR").map_or_else(|| PathBuf::from("/tmp"), PathBuf::from);
     let named = [home, Some(temporary), standard_paths::state()].into_iter().flatten();
-    let named = named.filter_map(|path| by_name(&without_links(&path, mounts), mounts));
+    let named = named.filter_map(|path| above(&without_links(&path, mounts), mounts));
     let places = places_of_work(options, mounts).map(|(_, mount)| mount);
     let near: Vec<&Mount> = places.chain(named).chain(inherited(mounts)).collect();
     let uppers = near.iter().flat_map(|mount| uppers_of(mount, mounts, Path::new("/")));
@@ -38,14 +38,6 @@ pub(super) fn places_of_work<'a>(
     places.filter_map(|path| Some((path, mount_of(path, mounts).ok()?)))
 }
 
-/// Returns the mount of `path` by its name alone. Nothing is opened, because a file server may
-/// hang.
-fn by_name<'a>(path: &Path, mounts: &'a [Mount]) -> Option<&'a Mount> {
-    let above = mounts.iter().filter(|mount| path.starts_with(&mount.point));
-    // Of two mounts at one point, the later mount is on top.
-    above.max_by_key(|mount| mount.point.components().count())
-}
-
 /// Returns `path` with its symbolic links resolved, up to the first name on a file server.
 fn without_links(path: &Path, mounts: &[Mount]) -> PathBuf {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
@@ -54,7 +46,7 @@ fn without_links(path: &Path, mounts: &[Mount]) -> PathBuf {
     };
     let (mut resolved, mut rest, mut links) = (PathBuf::from("/"), names(&path), 0);
     while let Some(name) = rest.pop() {
-        let is_served = by_name(&resolved, mounts)
+        let is_served = above(&resolved, mounts)
             .is_some_and(|mount| matches!(mount.kind(), SyncKind::Network | SyncKind::Fuse { .. }));
         if is_served {
             resolved.push(name);

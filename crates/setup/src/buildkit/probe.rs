@@ -11,12 +11,11 @@ use crate::probe::program::program;
 use crate::probe::requests::{Probed, Removed, Tried, after_grace, unique, until_gone};
 use crate::running::process::DaemonProcess;
 use crate::toml::TomlFile;
-use rustix::fs::{MemfdFlags, memfd_create};
 use sha2::{Digest, Sha256};
 use std::fs::File;
-use std::io::{self, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use synconce_sys::child::input;
 
 const SOCKET: &str = "unix:///run/buildkit/buildkitd.sock";
 
@@ -123,14 +122,6 @@ impl BuildkitProbe<'_> {
             Ok(listed.lines().filter(|line| line.starts_with("ID:")).map(str::to_owned).collect())
         })
     }
-}
-
-/// Returns `bytes` as a file to be read.
-fn input(bytes: &[u8]) -> io::Result<File> {
-    let mut file = File::from(memfd_create("synconce-check", MemfdFlags::CLOEXEC)?);
-    file.write_all(bytes)?;
-    file.rewind()?;
-    Ok(file)
 }
 
 /// Returns the definition of a build that makes `program` as the file `path` and executes it without a

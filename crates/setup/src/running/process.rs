@@ -94,9 +94,7 @@ impl DaemonProcess {
 
     /// Returns the words of `cmdline` or `environ` (proc(5)); `None` if they cannot be read.
     pub(crate) fn words(&self, file: &str) -> Option<Vec<String>> {
-        let bytes = fs::read(self.file(file)).ok()?;
-        let words = bytes.split(|byte| *byte == 0);
-        Some(words.map(|word| String::from_utf8_lossy(word).into_owned()).collect())
+        procfs::words(self.pid, file).ok()
     }
 
     /// Returns when the process started, by the clock of now.

@@ -1,14 +1,15 @@
 //! A system below a directory, and snapshots of it.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, Metadata};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use synconce_setup::error::Error;
 use synconce_setup::host::Host;
 use synconce_setup::plan::Plan;
 use synconce_setup::undo::Edits;
 use synconce_setup::{Engine, apply, plan, plan_builds_only, undo};
+use synconce_testkit::harness::contents_below;
 use tempfile::TempDir;
 
 pub const RUNTIME: &str = "/usr/local/bin/synconce-oci";
@@ -62,7 +63,7 @@ impl TestSystem {
         fs::read_to_string(self.real(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
     }
 
-    pub fn real(&self, path: &str) -> std::path::PathBuf {
+    pub fn real(&self, path: &str) -> PathBuf {
         self.root.path().join(path.trim_start_matches('/'))
     }
 
@@ -102,25 +103,13 @@ impl TestSystem {
     }
 
     pub fn snapshot(&self) -> Snapshot {
-        let mut found = Snapshot::new();
-        let mut pending = vec![self.root.path().to_owned()];
-        while let Some(directory) = pending.pop() {
-            for entry in fs::read_dir(directory).unwrap() {
-                let path = entry.unwrap().path();
-                let metadata = fs::symlink_metadata(&path).unwrap();
-                let content = if metadata.is_dir() {
-                    pending.push(path.clone());
-                    String::new()
-                } else if metadata.is_symlink() {
-                    fs::read_link(&path).unwrap().display().to_string()
-                } else {
-                    String::from_utf8_lossy(&fs::read(&path).unwrap()).into_owned()
-                };
-                let name = path.strip_prefix(self.root.path()).unwrap().display().to_string();
-                found.insert(name, (metadata.mode(), metadata.uid(), metadata.gid(), content));
-            }
-        }
-        found
+        let contents = contents_below(self.root.path()).into_iter();
+        let entry = |(path, (metadata, content)): (PathBuf, (Metadata, Vec<u8>))| {
+            let name = path.strip_prefix(self.root.path()).unwrap().display().to_string();
+            let content = String::from_utf8_lossy(&content).into_owned();
+            (name, (metadata.mode(), metadata.uid(), metadata.gid(), content))
+        };
+        contents.map(entry).collect()
     }
 }
 

@@ -3,7 +3,8 @@
 use super::{binary, eventually, limit};
 use crate::build;
 use crate::process::{self, Finished, Group};
-use std::ffi::OsStr;
+use rustix::mount::{MountFlags, mount};
+use std::ffi::{CString, OsStr};
 use std::fs;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
@@ -73,6 +74,21 @@ impl Place {
             .env("SYNCONCE_REGISTRY_DIR", self.path("registry"))
             .env("SYNCONCE_RUNTIME_DIR", self.path("runtime"));
         command
+    }
+
+    /// Mounts an overlay of `lower`, with its upper directory on `disk`, at `merged`.
+    pub fn overlay(&self, lower: &Path, disk: &Path, options: &str) -> PathBuf {
+        let merged = self.path("merged");
+        let [upper, work] = ["upper", "work"].map(|name| disk.join(name));
+        for directory in [lower, &upper, &work, &merged] {
+            fs::create_dir_all(directory).expect("a directory of an overlay");
+        }
+        let [lower, upper, work] = [lower, &upper, &work].map(|path| path.display());
+        let data = format!("lowerdir={lower},upperdir={upper},workdir={work}{options}");
+        let data = CString::new(data).expect("options");
+        mount("overlay", &merged, "overlay", MountFlags::empty(), data.as_c_str())
+            .expect("an overlay");
+        merged
     }
 
     /// Returns the command `synconce ARGUMENTS`.

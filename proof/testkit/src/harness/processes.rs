@@ -1,11 +1,19 @@
 //! Reads the state of processes from /proc.
 
+use rustix::process::{Pid, Signal, kill_process};
 use std::collections::HashMap;
 use std::fs;
+use synconce_sys::procfs;
 
 /// Whether the process `pid` exists and is no zombie.
 pub fn exists(pid: u32) -> bool {
     process_status(pid).get("State").is_some_and(|state| !state.starts_with(['Z', 'X']))
+}
+
+/// Sends `signal` to the process `pid` alone (kill(2)).
+pub fn kill(pid: u32, signal: Signal) {
+    let pid = Pid::from_raw(pid.cast_signed()).expect("a process id");
+    kill_process(pid, signal).expect("the process is there");
 }
 
 /// Returns the fields of `/proc/PID/status`; none for a process that is gone.
@@ -22,9 +30,7 @@ pub fn parent(pid: u32) -> u32 {
 
 /// Returns the children of `pid` and their states, zombies included.
 pub fn children(pid: u32) -> Vec<(u32, String)> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let with_status = pids.map(|pid| (pid, process_status(pid)));
+    let with_status = procfs::pids().map(|pid| (pid, process_status(pid)));
     let ours = with_status.filter(|(_, status)| status.get("PPid") == Some(&pid.to_string()));
     ours.map(|(pid, status)| (pid, status.get("State").cloned().unwrap_or_default())).collect()
 }

@@ -1,6 +1,6 @@
 //! Tests that are ignored if a program that they need is missing.
 
-use super::{Place, isolated};
+use super::{Place, isolated, isolated_as};
 use crate::rig::FsKind;
 use libtest_mimic::{Failed, Trial};
 use rustix::fs::{Access, access};
@@ -140,6 +140,33 @@ pub fn named_trial(name: &str, needs: &[Need], test: impl FnOnce() + Send + 'sta
         Ok(())
     };
     Trial::test(name, run).with_ignored_flag(is_ignored)
+}
+
+/// Returns `test` as a trial on a disk of each of `kinds`, with the name of its function and of the kind:
+/// `are_kept_on_xfs`.
+pub fn trials_on<T: Fn(&Place, FsKind) + Copy + Send + 'static>(
+    kinds: &[FsKind],
+    test: T,
+    needs: &[Need],
+) -> Vec<Trial> {
+    let name = type_name::<T>().split_once("::").map_or("", |(_, rest)| rest);
+    named_trials_on(&format!("{name}_on"), kinds, test, needs)
+}
+
+/// Like [`trials_on`], with `name` before the name of the kind.
+pub fn named_trials_on(
+    name: &str,
+    kinds: &[FsKind],
+    test: impl Fn(&Place, FsKind) + Copy + Send + 'static,
+    needs: &[Need],
+) -> Vec<Trial> {
+    let on = |kind: &FsKind| {
+        let (kind, name) = (*kind, format!("{name}_{kind}"));
+        let needs = [needs, &[Need::disk(kind)]].concat();
+        let run = name.clone();
+        named_trial(&name, &needs, move || isolated_as(&run, |place| test(place, kind)))
+    };
+    kinds.iter().map(on).collect()
 }
 
 /// Returns the python that has the module `name` of CPython's tests. Debian's comes before a

@@ -1,11 +1,11 @@
 //! Lines of reports at the width of a screen.
 
 use crate::commands::output::Stream;
+use crate::table::wrapped;
 use crate::text::printable;
 use std::borrow::Cow;
 use std::env;
 use std::io::{stderr, stdout};
-use textwrap::{Options, WordSplitter, WrapAlgorithm, wrap};
 
 /// The width where neither COLUMNS nor a terminal has one.
 const WIDTH: usize = 80;
@@ -51,13 +51,7 @@ fn parts(line: &str, width: usize) -> Vec<Cow<'_, str>> {
         3 => 13,
         _ => 15,
     };
-    let indent = " ".repeat(blanks);
-    let options = Options::new(width)
-        .subsequent_indent(&indent)
-        .break_words(false)
-        .word_splitter(WordSplitter::NoHyphenation)
-        .wrap_algorithm(WrapAlgorithm::FirstFit);
-    wrap(line, options)
+    wrapped(line, width, blanks)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The mount that a file is on, and why syncs there are not held.
 
 use crate::report::accounts::PassReason;
-use rustix::fs::{AtFlags, Statx, StatxFlags};
+use rustix::fs::Statx;
 use std::path::Path;
 use synconce_probe::filesystem::{SyncKind, is_memory_magic, stores_nothing};
 use synconce_probe::mounts::{self, DeviceId, MNT_ID_UNIQUE, Mount};
@@ -43,15 +43,6 @@ pub(crate) fn listed(thread: u32, id: u64) -> Option<Mount> {
 /// Returns the mount's unique id, from Linux 6.8 on.
 pub(super) fn unique(stat: &Statx) -> Option<u64> {
     (stat.stx_mask & MNT_ID_UNIQUE.bits() != 0).then_some(stat.stx_mnt_id)
-}
-
-/// Returns the id of the mount through which the file at `path` was reached, and its device.
-/// The id may be reused later.
-pub(super) fn mount_of(path: &Path) -> Option<(u64, DeviceId)> {
-    let flags = AtFlags::STATX_DONT_SYNC;
-    let stat = rustix::fs::statx(rustix::fs::CWD, path, flags, StatxFlags::MNT_ID).ok()?;
-    let id = (stat.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(stat.stx_mnt_id)?;
-    Some((id, DeviceId { major: stat.stx_dev_major, minor: stat.stx_dev_minor }))
 }
 
 /// Returns why a sync of files on `devices`, which `thread` has mapped, passes. Returns `None` if

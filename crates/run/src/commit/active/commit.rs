@@ -106,27 +106,25 @@ impl Active {
     /// Waits for file systems that are being synced for an unmount. Each sync has its own
     /// timeout.
     fn wait_for_unmounts(&self, progress: &mut dyn FnMut(&Progress<'_>)) {
-        let began = Instant::now();
         for unmount in &self.unmounts {
             while !unmount.is_over_within(TICK) {
-                report_wait(began, &unmount.point, progress);
+                report_wait(&unmount.point, progress);
             }
         }
     }
 
     /// Waits for a checkpoint in progress, whose syncs have their own timeouts.
     fn wait_for_checkpoint(&mut self, progress: &mut dyn FnMut(&Progress<'_>)) {
-        let began = Instant::now();
         while !self.checkpoints.is_idle_within(TICK) {
             self.enter(Phase::Committing);
-            report_wait(began, Path::new("what an earlier commit syncs"), progress);
+            report_wait(Path::new("what an earlier commit syncs"), progress);
         }
     }
 }
 
-fn report_wait(began: Instant, point: &Path, progress: &mut dyn FnMut(&Progress<'_>)) {
+fn report_wait(point: &Path, progress: &mut dyn FnMut(&Progress<'_>)) {
     let (waiting, dirty) = (vec![point], device::dirty_bytes());
-    progress(&Progress { elapsed: began.elapsed(), waiting, still: Vec::new(), dirty });
+    progress(&Progress { waiting, still: Vec::new(), dirty });
 }
 
 /// Returns what is committed: everything except what a mutant leaves out.

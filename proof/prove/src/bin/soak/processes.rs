@@ -1,6 +1,8 @@
 //! Reads the state of processes from /proc.
 
 use std::fs;
+use synconce_sys::procfs;
+use synconce_testkit::harness::exists;
 
 /// Returns the children of `pid`, oldest first.
 pub(crate) fn children(pid: u64) -> Vec<u64> {
@@ -10,9 +12,7 @@ pub(crate) fn children(pid: u64) -> Vec<u64> {
 
 /// Whether `pid` is running; a zombie is not.
 pub(crate) fn is_alive(pid: u64) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let state = stat.rsplit(')').next().and_then(|rest| rest.trim_start().chars().next());
-    state.is_some_and(|state| !matches!(state, 'Z' | 'X'))
+    u32::try_from(pid).is_ok_and(exists)
 }
 
 /// Describes where each thread of the processes waits, one line each: shows why a run does not
@@ -39,11 +39,5 @@ pub(crate) fn describe(pids: &[u64]) -> String {
 
 /// Returns every process with its arguments.
 pub(crate) fn all() -> impl Iterator<Item = (String, Vec<String>)> {
-    fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|entry| {
-        let pid =
-            entry.file_name().into_string().ok().filter(|name| name.parse::<u32>().is_ok())?;
-        let words = fs::read(entry.path().join("cmdline")).ok()?;
-        let words = words.split(|byte| *byte == 0);
-        Some((pid, words.map(|word| String::from_utf8_lossy(word).into_owned()).collect()))
-    })
+    procfs::pids().filter_map(|pid| Some((pid.to_string(), procfs::words(pid, "cmdline").ok()?)))
 }
