@@ -33,56 +33,56 @@ pub enum AfterCrash {
     Refuse,
 }
 
-/// What a held path is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum HeldKind {
+/// Makes [`HeldKind`] of a table: each kind, its word in a hold's file, and its name in messages. A kind
+/// cannot be missing in [`HeldKind::ALL`].
+macro_rules! held_kinds {
+    ($($(#[$doc:meta])* $kind:ident, $word:literal, $name:literal;)*) => {
+        /// What a held path is.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+        pub enum HeldKind {
+            $($(#[$doc])* #[serde(rename = $word)] $kind,)*
+        }
+
+        impl HeldKind {
+            const ALL: &[Self] = &[$(Self::$kind),*];
+
+            /// Returns the word for the kind in a hold's file.
+            pub fn word(self) -> &'static str {
+                match self {
+                    $(Self::$kind => $word,)*
+                }
+            }
+        }
+
+        impl fmt::Display for HeldKind {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match self {
+                    $(Self::$kind => $name,)*
+                })
+            }
+        }
+    };
+}
+
+held_kinds! {
     /// One file of bbolt.
-    Bolt,
+    Bolt, "bolt", "bbolt";
     /// A directory with SQLite databases and their journals.
-    Sqlite,
+    Sqlite, "sqlite", "SQLite";
     /// A directory with an LMDB environment. LMDB keeps one O_DSYNC write for each commit.
-    Lmdb,
+    Lmdb, "lmdb", "LMDB";
     /// The data directory of an etcd with a single member.
-    Etcd,
+    Etcd, "etcd", "etcd";
     /// The data directory of PostgreSQL, which may be thrown away only.
-    Postgresql,
+    Postgresql, "postgresql", "PostgreSQL";
     /// A directory with files of another program.
-    Other,
+    Other, "other", "an unknown program";
 }
 
 impl HeldKind {
-    const ALL: [Self; 6] =
-        [Self::Bolt, Self::Sqlite, Self::Lmdb, Self::Etcd, Self::Postgresql, Self::Other];
-
     /// Whether the held path is one file, and not a directory.
     pub fn is_file(self) -> bool {
         self == Self::Bolt
-    }
-
-    /// Returns the word for the kind in a hold's file.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Bolt => "bolt",
-            Self::Sqlite => "sqlite",
-            Self::Lmdb => "lmdb",
-            Self::Etcd => "etcd",
-            Self::Postgresql => "postgresql",
-            Self::Other => "other",
-        }
-    }
-}
-
-impl fmt::Display for HeldKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Bolt => "bbolt",
-            Self::Sqlite => "SQLite",
-            Self::Lmdb => "LMDB",
-            Self::Etcd => "etcd",
-            Self::Postgresql => "PostgreSQL",
-            Self::Other => "an unknown program",
-        })
     }
 }
 
@@ -157,7 +157,8 @@ impl fmt::Display for Unusable {
             }
             Self::Kind(path, kind) => {
                 let path = path.display();
-                let kinds = HeldKind::ALL.map(HeldKind::word).join(", ");
+                let kinds = HeldKind::ALL.iter().map(|kind| kind.word()).collect::<Vec<_>>();
+                let kinds = kinds.join(", ");
                 write!(
                     f,
                     "cannot understand {path}: there is no kind {kind:?}; the kinds are {kinds}"

@@ -47,8 +47,8 @@ fn super_block_of(place: &ResolvedPath) -> Result<String, Error> {
 }
 
 /// Replaces the note beside `place` after a lost write. If the marker is lost later, with its
-/// container, [`unclean`](crate::lost::unclean) still finds the hold interrupted, and [`has_lost_writes`] the loss. A
-/// read-only disk keeps the old note.
+/// container, [`unclean`](crate::lost::unclean) still finds the hold interrupted, and
+/// [`has_lost_writes`] the loss. A read-only disk keeps the old note.
 ///
 /// # Errors
 /// Names the act and path.

@@ -1,11 +1,15 @@
 //! Whether root may start a program: it can be executed, and no other user can change it.
 
 use crate::error::{Error, NotEdited};
-use crate::host::Host;
+use crate::host::{Host, is_absent};
+use rustix::buffer::spare_capacity;
+use rustix::fs::lgetxattr;
+use rustix::io::Errno;
 use rustix::process::{getegid, geteuid};
 use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use synconce_durable::error::{Context, Error as Failed};
 use synconce_durable::text::quote;
 use synconce_sys::namespace::is_first_user_namespace;
 
@@ -17,6 +21,15 @@ const OVERFLOW: u32 = 65534;
 const OF_GROUP: u32 = 0o020;
 const OF_OTHERS: u32 = 0o002;
 const STICKY: u32 = 0o1000;
+const ACCESS_LIST: &str = "system.posix_acl_access";
+/// XATTR_SIZE_MAX (linux/limits.h).
+const LONGEST_ATTRIBUTE: usize = 1 << 16;
+/// Tags and rights of an access list (linux/posix_acl.h).
+const OF_NAMED_USER: u16 = 0x02;
+const OF_NAMED_GROUP: u16 = 0x08;
+const WRITE: u16 = 0o2;
+/// The id in an access list of a user or group that has no id in the user namespace.
+const UNMAPPED: u32 = u32::MAX;
 /// The begin of the names by which synconce acts as a runtime, beside those of the runtimes themselves.
 const NAME: &str = "synconce-oci";
 /// Where a copy that only root can change is installed.
@@ -84,14 +97,21 @@ impl Host {
 /// # Errors
 /// The refusal, with a command that helps.
 fn check(program: &Path, set_up: &str, host: &Host) -> Result<(), Error> {
-    let Some(path) = changeable(program, host) else { return Ok(()) };
+    let Some(path) = changeable(program, host)? else { return Ok(()) };
     let real = host.real(&path);
     let at = quote(&real);
     let remedy = if !path.starts_with("/usr") && path != Path::new("/") {
-        let (from, to) = (host.real(&host.resolve(program)?), host.real(Path::new(INSTALLED)));
-        let (from, to, set_up) = (quote(&from), quote(&to), host.setup(set_up));
+        let (from, to) = (host.resolve(program)?, Path::new(INSTALLED));
+        let link = format!("ln -sf synconce {}-oci", quote(&host.real(to)));
         let directory = if host.is_running() { "/usr/local/bin/" } else { "" };
-        format!("install -m 755 {from} {to} && ln -sf synconce {to}-oci && {directory}{set_up}")
+        let set_up = format!("{link} && {directory}{}", host.setup(set_up));
+        if from == to {
+            // The copy is there; only the way to the program leads through a directory of another user.
+            set_up
+        } else {
+            let (from, to) = (quote(&host.real(&from)), quote(&host.real(to)));
+            format!("install -m 755 {from} {to} && {set_up}")
+        }
     } else if real.is_symlink() {
         format!("chown -h root:root {at}")
     } else {
@@ -105,30 +125,76 @@ fn check(program: &Path, set_up: &str, host: &Host) -> Result<(), Error> {
     Err(NotEdited::new(reason, remedy).in_file(&host.real(program)).into())
 }
 
-/// Returns the first path on the way to the file `program` that another user than root can change.
-pub(crate) fn changeable(program: &Path, host: &Host) -> Option<PathBuf> {
+/// Returns the first path on the way to the file `program` that another user than root can change. The
+/// program need not exist.
+///
+/// # Errors
+/// A link that cannot be followed, or a path whose owner or access list cannot be read.
+pub(crate) fn changeable(program: &Path, host: &Host) -> Result<Option<PathBuf>, Failed> {
     let mut way = vec![PathBuf::from("/")];
-    host.follow(program, &mut |path| way.push(path.to_owned())).ok()?;
-    let is_changeable = |path: &PathBuf| {
-        let found = fs::symlink_metadata(host.real(path));
-        found.is_ok_and(|found| is_of_others(&found, host))
-    };
-    way.into_iter().find(is_changeable)
+    host.follow(program, &mut |path| way.push(path.to_owned()))?;
+    for path in way {
+        let real = host.real(&path);
+        let found = match fs::symlink_metadata(&real) {
+            Err(error) if is_absent(&error) => continue,
+            found => found.on("cannot look at", &real)?,
+        };
+        if is_of_others(&found, &real, host)? {
+            return Ok(Some(path));
+        }
+    }
+    Ok(None)
 }
 
-fn is_of_others(found: &Metadata, host: &Host) -> bool {
+/// Users or groups that count as root.
+type Trusted = [Option<u32>; 4];
+
+fn is_of_others(found: &Metadata, real: &Path, host: &Host) -> Result<bool, Failed> {
     // No user of a user namespace can be the owner of an unmapped file.
     let unmapped = (!is_first_user_namespace()).then_some(OVERFLOW);
     // Another user than root sets up only trees of its own. The group of root's process may have any
     // members (newgrp(1)).
     let is_own_tree = !host.is_running() && !geteuid().is_root();
     let own = is_own_tree.then(|| (geteuid().as_raw(), getegid().as_raw())).unzip();
-    let is_of_root = [Some(0), own.0, unmapped].contains(&Some(found.uid()));
-    let is_group_of_root = [Some(0), Some(STAFF), own.1, unmapped].contains(&Some(found.gid()));
+    let users: Trusted = [Some(0), own.0, unmapped, None];
+    let groups: Trusted = [Some(0), Some(STAFF), own.1, unmapped];
+    if !users.contains(&Some(found.uid())) {
+        return Ok(true);
+    }
     let mode = found.mode();
-    let is_shared = mode & OF_OTHERS != 0 || mode & OF_GROUP != 0 && !is_group_of_root;
     // In a sticky directory only the owner of a file can rename or remove it. The mode of a link has no
     // effect.
-    let is_sticky = found.is_dir() && mode & STICKY != 0;
-    !is_of_root || is_shared && !is_sticky && !found.is_symlink()
+    if found.is_symlink() || found.is_dir() && mode & STICKY != 0 {
+        return Ok(false);
+    }
+    if mode & OF_OTHERS != 0 {
+        return Ok(true);
+    }
+    // With an access list these bits are its mask: without them no entry lets a user or group write.
+    Ok(mode & OF_GROUP != 0
+        && (!groups.contains(&Some(found.gid())) || lets_others_write(real, &users, &groups)?))
+}
+
+/// Returns whether the access list of `real` (acl(5)) lets a user or group write that is not among `users`
+/// and `groups`, if its mask does.
+fn lets_others_write(real: &Path, users: &Trusted, groups: &Trusted) -> Result<bool, Failed> {
+    let mut list = Vec::with_capacity(LONGEST_ATTRIBUTE);
+    match lgetxattr(real, ACCESS_LIST, spare_capacity(&mut list)) {
+        // There is no list, or the file system has none.
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => return Ok(false),
+        read => read.on("cannot read the access list of", real)?,
+    };
+    // A version, and entries of a tag, rights and an id (linux/posix_acl_xattr.h).
+    let (_, entries) = list.split_at_checked(4).unwrap_or_default();
+    Ok(entries.chunks_exact(8).any(|entry| {
+        let [t0, t1, r0, r1, ref id @ ..] = *entry else { return false };
+        let (tag, rights) = (u16::from_le_bytes([t0, t1]), u16::from_le_bytes([r0, r1]));
+        let id = id.try_into().map(u32::from_le_bytes).unwrap_or_default();
+        let trusted = match tag {
+            OF_NAMED_USER => users,
+            OF_NAMED_GROUP => groups,
+            _ => return false,
+        };
+        rights & WRITE != 0 && id != UNMAPPED && !trusted.contains(&Some(id))
+    }))
 }

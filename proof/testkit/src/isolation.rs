@@ -12,6 +12,9 @@ use synconce_probe::filesystem::SyncKind;
 
 const INSIDE: &str = "SYNCONCE_TEST_INSIDE";
 
+/// The directory of run files of root, by default.
+const RUN_FILES: &str = "/run/synconce";
+
 /// In practice longer than all limits within a test together.
 pub(crate) const LIMIT: Duration = Duration::from_secs(600);
 
@@ -28,6 +31,7 @@ pub fn isolated_as(name: &str, limit: Duration, inside: impl FnOnce()) {
     if is_inside() {
         leave_other_disks();
         keep_rigs_apart();
+        keep_run_files_apart();
         return inside();
     }
     assert!(rustix::process::geteuid().is_root(), "these tests need root, to unshare namespaces");
@@ -113,5 +117,31 @@ fn keep_rigs_apart() {
         // As many files as a test makes: the default depends on the memory of the machine.
         let options = Some(c"nr_inodes=0");
         mount("rigs", directory, "tmpfs", MountFlags::empty(), options).expect("a tmpfs for them");
+    }
+}
+
+/// Gives the test an empty `/run/synconce`: the counts of the machine's own runs, build steps and failed
+/// syncs stay as they are.
+fn keep_run_files_apart() {
+    std::fs::create_dir_all(RUN_FILES).expect("a directory for run files");
+    mount("test", RUN_FILES, "tmpfs", MountFlags::empty(), Some(c"mode=755")).expect("a tmpfs");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn run_files_of_a_test_are_not_those_of_the_machine() {
+        let written = Path::new(RUN_FILES).join("of-a-test");
+        isolated(
+            || std::fs::write(&written, "").expect("a file of the test"),
+            |_, write| {
+                let found = std::fs::read_dir(RUN_FILES).expect("a directory").count();
+                assert_eq!(found, 0);
+                write();
+            },
+        );
+        assert_eq!(written.exists(), is_inside());
     }
 }

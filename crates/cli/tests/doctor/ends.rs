@@ -64,23 +64,30 @@ fn exit_codes_and_signals_are_those_of_the_command(place: &Place) {
     }
 }
 
-/// As Docker's default profile does, without CAP_SYS_PTRACE.
+/// Docker's default profile refuses the call to a container without CAP_SYS_PTRACE. A unit of systemd can
+/// refuse the call to a process that has the capability.
 fn a_filter_because_of_which_nothing_is_timed_is_named_with_its_remedy(place: &Place) {
     let here = place.path("");
     place.write("file", "");
     let doctor = watched(place, &here, &[], &["sync", "file"]);
     let filter = without_call(libc::SYS_pidfd_getfd, libc::EPERM);
-    let mut filtered = place.command(&filter[0]);
-    filtered.args(&filter[1..]).arg(doctor.get_program()).args(doctor.get_args());
-    let ended = finish(filtered.current_dir(&here).env("COLUMNS", WIDE));
-    assert!(ended.status.success(), "{ended:?}");
-    let said = ": calls whose caller could not be examined; a seccomp filter refuses pidfd_getfd(2): \
-                docker run --cap-add SYS_PTRACE";
-    let verdict = ended.stderr.lines().next().unwrap();
-    assert!(
-        verdict.starts_with("sync: no sync was timed in ") && verdict.ends_with(said),
-        "{ended:?}"
-    );
+    let refused = |words: &[&str], remedy: &str| {
+        let mut filtered = place.command("setpriv");
+        filtered.args(words).args(&filter).arg(doctor.get_program()).args(doctor.get_args());
+        let ended = finish(filtered.current_dir(&here).env("COLUMNS", WIDE));
+        assert!(ended.status.success(), "{ended:?}");
+        let said =
+            ": calls whose caller could not be examined; a seccomp filter refuses pidfd_getfd(2): ";
+        let verdict = ended.stderr.lines().next().unwrap();
+        assert!(
+            verdict.starts_with("sync: no sync was timed in ")
+                && verdict.ends_with(&format!("{said}{remedy}")),
+            "{ended:?}"
+        );
+    };
+    let without = ["--bounding-set=-sys_ptrace", "--inh-caps=-sys_ptrace"];
+    refused(&without, "docker run --cap-add SYS_PTRACE");
+    refused(&[], "a unit of systemd allows it by SystemCallFilter=pidfd_getfd");
 }
 
 fn a_costly_command_ends_with_one_unless_it_fails(place: &Place) {

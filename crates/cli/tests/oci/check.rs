@@ -1,18 +1,21 @@
 //! `setup ENGINE --check` beside real daemons.
 
 use crate::engines::SHORT;
+use crate::groups::GroupsOfEngines;
 use crate::plain::{self, Dockerd};
 use crate::set_up::{CONTAINERD, CONTAINERD_FILE, DAEMON_JSON, end, environment, setup, system};
 use libtest_mimic::Trial;
-use rustix::mount::{UnmountFlags, unmount};
+use rustix::mount::{UnmountFlags, mount_bind, unmount};
 use rustix::process::Signal;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use synconce_testkit::harness::{
     Cgroups, Need, Place, binary, eventually, finish, trial, until_dockerd_answers,
 };
+use synconce_testkit::patiently;
 use synconce_testkit::process::{Finished, Group};
 
 /// What a check says after containers of its own.
@@ -159,15 +162,22 @@ fn a_signal_ends_a_check_also_while_dockerd_hangs(place: &Place) {
     let daemon = Dockerd::start(place, dockerd);
     let list = |words: &[&str]| daemon.run("1", words).stdout;
     let images = || list(&["images", "--all", "--quiet"]);
+    let [waits, go] = steps_that_wait(place);
     let cancelled = |hang: bool| {
         let mut check = place.synconce(&["setup", "docker", "--check"]);
         let check = Group::spawn(check.env("SYNCONCE_OCI_FILE", "/none")).unwrap();
-        eventually("the check has made an image", || !images().is_empty());
+        eventually("the step of the check begins", || waits.exists());
+        assert_ne!(images(), "");
         if hang {
             daemon.suspend();
         }
         check.signal(Signal::INT).unwrap();
-        let ended = check.wait(Duration::from_secs(50)).unwrap().expect("the check goes on");
+        fs::write(&go, "").unwrap();
+        let ended = check.wait(patiently(Duration::from_secs(50))).unwrap();
+        let ended = ended.expect("the check goes on");
+        for file in [&waits, &go] {
+            fs::remove_file(file).unwrap();
+        }
         let said = check.stderr().unwrap();
         assert_eq!(ended.signal(), Some(Signal::INT.as_raw()), "{said}");
         said
@@ -185,6 +195,23 @@ fn a_signal_ends_a_check_also_while_dockerd_hangs(place: &Place) {
     }
     daemon.signal(Signal::CONT);
     daemon.stop();
+}
+
+/// Makes runc wait before each container that it runs. Returns the path of a file that is there once runc
+/// waits, and that of a file for which runc waits.
+fn steps_that_wait(place: &Place) -> [PathBuf; 2] {
+    let [real, waits, go] = ["real-runc", "waits", "go"].map(|name| place.path(name));
+    fs::copy("/usr/sbin/runc", &real).unwrap();
+    let wait =
+        format!("touch {}; until [ -e {} ]; do sleep 0.02; done", waits.display(), go.display());
+    let script = format!(
+        "#!/bin/sh\ncase \" $* \" in *' run '*) {wait};; esac\nexec {} \"$@\"\n",
+        real.display()
+    );
+    let script = place.write("slow-runc", &script);
+    fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).unwrap();
+    mount_bind(&script, "/usr/sbin/runc").unwrap();
+    [waits, go]
 }
 
 /// Returns the names of dockerd's layers below `data`.
@@ -342,7 +369,7 @@ pub fn assert_check_of_podman(place: &Place, is_set_up: bool) {
         // The service of a user, which the check must not ask.
         finish(check.env("SYNCONCE_OCI_FILE", rules).env("CONTAINER_HOST", "unix:///none"))
     };
-    let _groups = GroupsOfEngines::read();
+    let _groups = GroupsOfEngines::shared();
     let not_held = "synconce: a probe step of podman build was not held; edit ";
     let not_set_up = "synconce: podman is not set up: it would be by ";
     let cases = [(Path::new("/none"), 0, PROBED), (rules.as_path(), 1, not_held)];
@@ -365,35 +392,5 @@ pub fn assert_nothing_below(tops: &[&str]) {
                 fs::read_dir(top).into_iter().flatten().map(|it| it.unwrap().file_name());
             !names.any(|name| name.to_string_lossy().contains("synconce-check-"))
         });
-    }
-}
-
-/// The control groups that engines make for all containers, and never remove. The drop removes those that
-/// are new.
-pub struct GroupsOfEngines {
-    before: Vec<PathBuf>,
-}
-
-impl GroupsOfEngines {
-    pub fn read() -> Self {
-        Self { before: Self::all() }
-    }
-
-    fn all() -> Vec<PathBuf> {
-        let top = Path::new("/sys/fs/cgroup");
-        let hierarchies = fs::read_dir(top).unwrap().map(|it| it.unwrap().path());
-        let all = hierarchies.chain([top.to_owned()]);
-        let all = all.flat_map(|it| ["libpod_parent", "buildkit"].map(|name| it.join(name)));
-        all.filter(|group| group.is_dir()).collect()
-    }
-}
-
-impl Drop for GroupsOfEngines {
-    fn drop(&mut self) {
-        for group in Self::all().iter().filter(|group| !self.before.contains(group)) {
-            // A test beside this one may have processes in the group, and removes it then.
-            let _ = fs::remove_dir(group.join("conmon"));
-            let _ = fs::remove_dir(group);
-        }
     }
 }

@@ -1,7 +1,8 @@
 //! `setup ENGINE --check` beside real engines after something was broken: each fault is the exit code 1
 //! and a line with what mends it, and without the fault the check succeeds again.
 
-use crate::check::{GroupsOfEngines, PROBED, PROBED_POD, PROBED_STEP};
+use crate::check::{PROBED, PROBED_POD, PROBED_STEP};
+use crate::groups::GroupsOfEngines;
 use crate::plain::{self, Dockerd};
 use crate::planted::{FaultRow, FileFault, with_fault};
 use crate::set_up::{
@@ -175,7 +176,7 @@ fn are_found(
         assert!(checked.stderr.contains(part), "{fault}: {checked:?}");
         assert!(code != 0 || !checked.stderr.contains(" not installed "), "{fault}: {checked:?}");
     };
-    let _groups = GroupsOfEngines::read();
+    let _groups = GroupsOfEngines::shared();
     let remount = |flags| mount_remount("/etc", MountFlags::BIND | flags, "").unwrap();
     remount(MountFlags::RDONLY);
     check("/etc is read-only", 1, " is read-only: make its file system writable first\n");

@@ -1,7 +1,8 @@
 //! The commands of docs/guide.md after a `kill -9` of `setup ENGINE --check`: they remove what it left.
 
-use crate::check::{GroupsOfEngines, assert_nothing_below};
+use crate::check::assert_nothing_below;
 use crate::engines::SOCKET;
+use crate::groups::GroupsOfEngines;
 use crate::plain::{self, Dockerd};
 use crate::set_up::{
     CONTAINERD, PODMAN, end, environment, make_private, setup, start_buildkitd, start_containerd,
@@ -117,7 +118,7 @@ fn of_docker_are_cleaned_up_by_the_commands_of_the_guide(place: &Place) {
 
 fn of_podman_are_cleaned_up_by_the_commands_of_the_guide(place: &Place) {
     system(place);
-    let _groups = GroupsOfEngines::read();
+    let _groups = GroupsOfEngines::shared();
     // The commands would remove the directories of other tests.
     make_private("/run", &place.path("run"));
     make_private("/var/lib", &place.path("lib"));
@@ -128,7 +129,7 @@ fn of_podman_are_cleaned_up_by_the_commands_of_the_guide(place: &Place) {
 
 fn of_buildkitd_are_cleaned_up_by_the_commands_of_the_guide(place: &Place) {
     system(place);
-    let _groups = GroupsOfEngines::read();
+    let _groups = GroupsOfEngines::shared();
     setup(place, &["buildkit"]);
     let buildctl = engine("buildctl").unwrap();
     symlink(&buildctl, "/usr/local/bin/buildctl").unwrap();

@@ -27,6 +27,7 @@ mod engines;
 mod explain;
 mod faults;
 mod flushes;
+mod groups;
 #[path = "../doctor/ignore_cases.rs"]
 mod ignore_cases;
 mod images;

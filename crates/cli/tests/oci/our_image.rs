@@ -24,12 +24,13 @@ const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/image
 const MACHINE: usize = 18;
 const ARCHITECTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/architecture");
 
-const PASTED: [Need; 5] = [
+const PASTED: [Need; 6] = [
     plain::DOCKER[0],
     plain::DOCKER[1],
     plain::DOCKER[2],
     STRIP,
     Need::Program("mmdebstrap", "mmdebstrap"),
+    Need::Network,
 ];
 
 pub fn trials() -> Vec<Trial> {

@@ -1,8 +1,9 @@
 //! Probe containers of `setup --check` in buildkitd and containerd: they find what only a container can
 //! find, and leave nothing, also after a signal.
 
-use crate::check::{GroupsOfEngines, PROBED_POD, PROBED_STEP, assert_nothing_below};
+use crate::check::{PROBED_POD, PROBED_STEP, assert_nothing_below};
 use crate::engines::SOCKET;
+use crate::groups::GroupsOfEngines;
 use crate::plain;
 use crate::set_up::{
     CONTAINERD, CONTAINERD_2, end, install_containerd_2, setup, start_buildkitd, start_containerd,
@@ -18,6 +19,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::time::Duration;
 use synconce_testkit::harness::{Need, Place, binary, engine, eventually, finish, trial};
+use synconce_testkit::patiently;
 use synconce_testkit::process::{Finished, Group};
 
 const BUILDKIT_ON_CONTAINERD: [Need; 9] = [
@@ -61,7 +63,7 @@ fn interrupt(place: &Place, name: &str) -> (String, bool) {
     let check = Group::spawn(&mut place.synconce(&["setup", name, "--check"])).unwrap();
     eventually("a client of the check", || has_child(check.pid()));
     check.signal(Signal::INT).unwrap();
-    let ended = check.wait(Duration::from_secs(50)).unwrap().expect("the check goes on");
+    let ended = check.wait(patiently(Duration::from_secs(50))).unwrap().expect("the check goes on");
     (check.stderr().unwrap(), ended.signal() == Some(Signal::INT.as_raw()))
 }
 
@@ -98,7 +100,7 @@ fn records(place: &Place) -> usize {
 
 fn of_buildkitd_on_containerd_are_held_and_leave_nothing(place: &Place) {
     system(place);
-    let _groups = GroupsOfEngines::read();
+    let _groups = GroupsOfEngines::shared();
     install_containerd_2();
     let containerd = start_containerd(place, &[]);
     let file = Path::new("/etc/buildkit/buildkitd.toml");
@@ -117,7 +119,7 @@ fn of_buildkitd_on_containerd_are_held_and_leave_nothing(place: &Place) {
 
 fn of_buildkitd_find_a_step_that_is_not_held_and_leave_nothing(place: &Place) {
     system(place);
-    let _groups = GroupsOfEngines::read();
+    let _groups = GroupsOfEngines::shared();
     setup(place, &["buildkit"]);
     let records = || records(place);
     let daemon = start_buildkitd(place, &[], &[]);
@@ -150,7 +152,7 @@ fn of_buildkitd_find_a_step_that_is_not_held_and_leave_nothing(place: &Place) {
 
 fn an_interrupt_does_not_end_their_removal(place: &Place) {
     system(place);
-    let _groups = GroupsOfEngines::read();
+    let _groups = GroupsOfEngines::shared();
     setup(place, &["buildkit"]);
     let daemon = start_buildkitd(place, &[], &[]);
     // A client whose removal takes a second.
@@ -167,7 +169,7 @@ fn an_interrupt_does_not_end_their_removal(place: &Place) {
     eventually("the removal begins", || removes.exists());
     // As from a terminal: to all processes of the group.
     check.signal(Signal::INT).unwrap();
-    let ended = check.wait(Duration::from_secs(50)).unwrap().expect("the check goes on");
+    let ended = check.wait(patiently(Duration::from_secs(50))).unwrap().expect("the check goes on");
     unmount(&usual, UnmountFlags::DETACH).unwrap();
     // A check that a signal ends prints faults alone.
     assert_eq!(check.stderr().unwrap(), "");

@@ -2,9 +2,10 @@
 //! held when the engine is set up, and bare again when the set-up is undone. The system's `/etc` and
 //! `/usr/local` are as Debian's packages leave them, and changes to them stay in memory.
 
-use crate::check::{GroupsOfEngines, assert_check_of_podman, assert_in_use, assert_not_in_use};
+use crate::check::{assert_check_of_podman, assert_in_use, assert_not_in_use};
 use crate::dockerfile::{BARE, HELD, assert_prints};
 use crate::engines::{LIMITS, SHORT, SOCKET, prepare};
+use crate::groups::GroupsOfEngines;
 use crate::plain::{self, Dockerd, daemonless};
 use libtest_mimic::Trial;
 use rustix::mount::{MountFlags, mount, mount_bind};
@@ -216,7 +217,7 @@ fn podman_and_buildah_read_what_was_set_up_and_undone(place: &Place) {
 fn buildkitd_reads_what_was_set_up_and_undone(place: &Place) {
     system(place);
     let cgroups = Cgroups::unique();
-    let _groups = GroupsOfEngines::read();
+    let _groups = GroupsOfEngines::shared();
     let program = |name: &str| place.command(engine(name).unwrap().to_str().unwrap());
     let steps = |_: &Finished, is_held: bool| {
         let daemon = start_buildkitd(place, &[], &[]);

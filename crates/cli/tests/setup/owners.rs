@@ -52,6 +52,45 @@ fn a_program_that_another_user_can_alter_is_refused_with_a_command_that_helps() 
     assert_eq!(place.setup(&["apt", "--check"]).code, Some(0));
 }
 
+/// Returns an access list: owner rwx, one named user or group with write, group r-x, others r-x, and a mask
+/// (linux/posix_acl_xattr.h).
+fn list(tag: u16, id: u32, mask: u16) -> Vec<u8> {
+    let mut list = 2_u32.to_le_bytes().to_vec();
+    let none = u32::MAX;
+    let named = |wanted| (tag == wanted).then_some((tag, 7, id));
+    let all = [Some((1_u16, 7_u16, none)), named(2), Some((4, 5, none)), named(8)];
+    for (tag, rights, id) in all.into_iter().flatten().chain([(16, mask, none), (32, 5, none)]) {
+        list.extend([tag.to_le_bytes(), rights.to_le_bytes()].concat());
+        list.extend(id.to_le_bytes());
+    }
+    list
+}
+
+#[test]
+fn a_program_that_an_access_list_lets_another_user_alter_is_refused() {
+    let place = place("apt-listed");
+    let (user, group, writes) = (2, 8, 7);
+    for path in ["usr/bin/synconce", "usr/bin"] {
+        let at = place.root.join(path);
+        let end = |list: &[u8]| {
+            let flags = rustix::fs::XattrFlags::empty();
+            rustix::fs::lsetxattr(&at, "system.posix_acl_access", list, flags).unwrap();
+            place.setup(&["apt", "--dry-run"])
+        };
+        for (tag, id) in [(user, 1234), (group, 1234)] {
+            let ended = end(&list(tag, id, writes));
+            assert!(ended.code == Some(125) && ended.stderr.contains(OTHERS), "{path}: {ended:?}");
+            assert_eq!(take_hint(&ended.stderr).code, Some(0));
+            assert_eq!(place.setup(&["apt", "--dry-run"]).code, Some(0), "{path}");
+        }
+        // The mask lets no entry write; root and the group staff are not others.
+        for (tag, id, mask) in [(user, 1234, 5), (user, 0, writes), (group, 50, writes)] {
+            let ended = end(&list(tag, id, mask));
+            assert_eq!(ended.code, Some(0), "{path}, {tag} {id} {mask}: {ended:?}");
+        }
+    }
+}
+
 #[test]
 fn a_wrapper_whose_program_another_user_can_alter_is_named_and_renewed() {
     let place = place("apt-renewed");
@@ -152,6 +191,36 @@ fn a_program_behind_a_chain_of_links_through_a_users_directory_is_refused() {
         assert!(!place.root.join("usr/local/bin/synconce").is_symlink());
         assert_eq!(place.setup(&[words, "--check"]).code, Some(0));
     }
+}
+
+#[test]
+fn a_program_that_is_installed_is_not_installed_over_itself() {
+    let place = TestRoot::new("installed");
+    place.program("usr/local/bin/synconce");
+    fs::remove_file(place.root.join("usr/local/bin/synconce-oci")).unwrap();
+    fs::create_dir_all(place.root.join("home/user")).unwrap();
+    symlink("/usr/local/bin/synconce", place.root.join("home/user/synconce-oci")).unwrap();
+    give(&place, "home/user", 1234, 1234, 0o755);
+    let ended = place.setup(&["docker", "--runtime", "/home/user/synconce-oci"]);
+    assert!(ended.code == Some(125) && ended.stderr.contains(OTHERS), "{ended:?}");
+    assert!(ended.stderr.contains("hint: ln -sf synconce "), "{ended:?}");
+    let taken = take_hint(&ended.stderr);
+    assert_eq!(taken.code, Some(0), "{taken:?}");
+    assert_eq!(place.setup(&["docker", "--check"]).code, Some(0));
+}
+
+#[test]
+fn a_link_that_cannot_be_followed_is_an_error_and_no_other_users_program() {
+    let place = place("apt-loop");
+    assert_eq!(place.setup(&["apt"]).code, Some(0));
+    let synconce = place.root.join("usr/bin/synconce");
+    fs::rename(&synconce, place.root.join("usr/bin/kept")).unwrap();
+    symlink("synconce", &synconce).unwrap();
+    place.program("usr/local/bin/synconce");
+    let ended = place.setup(&["apt", "--dry-run"]);
+    let said = format!("cannot follow {}: ", synconce.display());
+    assert!(ended.code == Some(125) && ended.stderr.contains(&said), "{ended:?}");
+    assert!(!ended.stderr.contains(OTHERS), "{ended:?}");
 }
 
 #[test]

@@ -17,13 +17,10 @@ use synconce_probe::mounts;
 /// The data directory of the daemon.
 pub const DATA: &str = "/var/lib/daemon";
 
-/// Runs a test's closure in a process and namespaces of its own, with an empty `/var/lib` and
-/// an empty `/run/synconce`, which has the locks.
+/// Runs a test's closure in a process and namespaces of its own, with an empty `/var/lib`.
 pub fn isolated<T: Fn()>(test: T) {
     synconce_testkit::isolation::isolated(test, |_, test| {
         mount("state", "/var/lib", "tmpfs", MountFlags::empty(), None).expect("a tmpfs");
-        fs::create_dir_all("/run/synconce").expect("a directory");
-        mount("locks", "/run/synconce", "tmpfs", MountFlags::empty(), None).expect("a tmpfs");
         test();
     });
 }

@@ -133,6 +133,7 @@ impl RunError {
     /// Returns what the user can do about the error, if anything.
     pub fn remedy(&self) -> Option<Cow<'static, str>> {
         const FILES: &str = "raise the limit of open files (ulimit -n)";
+        const FILE_SIZES: &str = "raise the limit of file sizes (ulimit -f)";
         let text = match (self, Errno::from_io_error(&error(self.errno()))) {
             (_, Some(Errno::MFILE | Errno::NFILE)) => FILES,
             (Self::SetUp(..), Some(Errno::AGAIN)) => {
@@ -162,7 +163,7 @@ impl RunError {
                 Some(Errno::NOSPC | Errno::DQUOT) => {
                     "free some space there, or name another directory by SYNCONCE_STATE_DIR"
                 }
-                Some(Errno::FBIG) => "raise the limit of file sizes (ulimit -f)",
+                Some(Errno::FBIG) => FILE_SIZES,
                 _ => "the marker needs a writable disk; SYNCONCE_STATE_DIR names another directory",
             },
             (Self::CommitsNothing, _) => {
@@ -185,6 +186,7 @@ impl RunError {
                 Some(Errno::NOSPC | Errno::DQUOT) => {
                     "free some space on the disk of --root: a second marker is kept there"
                 }
+                Some(Errno::FBIG) => FILE_SIZES,
                 _ => "a second marker is kept below --root, which has to be writable",
             },
             _ => return None,
@@ -306,7 +308,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_disk_of_root_is_not_called_read_only() {
+    fn only_a_disk_of_root_that_refuses_writes_is_called_so() {
+        let large = "raise the limit of file sizes (ulimit -f)";
         let full = "free some space on the disk of --root: a second marker is kept there";
         for error in [RunError::RootUnwritable, RunError::RootMarker] {
             let remedy = |errno: Errno| {
@@ -315,6 +318,7 @@ mod tests {
             };
             assert_eq!(remedy(Errno::NOSPC).as_deref(), Some(full));
             assert_eq!(remedy(Errno::DQUOT).as_deref(), Some(full));
+            assert_eq!(remedy(Errno::FBIG).as_deref(), Some(large));
             assert!(remedy(Errno::ROFS).unwrap().ends_with("has to be writable"));
         }
     }

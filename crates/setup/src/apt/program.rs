@@ -103,7 +103,10 @@ impl DivertedProgram {
             PathState::File(content, _) => wrapper::synconce_of(content, &real),
             _ => None,
         };
-        let changeable = synconce.filter(|synconce| owners::changeable(synconce, host).is_some());
+        let changeable = match synconce {
+            Some(synconce) => owners::changeable(synconce, host)?.and(Some(synconce)),
+            None => None,
+        };
         let is_good = |synconce: &&Path| changeable.is_none() && host.is_executable(synconce);
         let at_path = match &found {
             _ if synconce.filter(is_good) == Some(Path::new(host.synconce())) => AtPath::Wrapper,

@@ -10,6 +10,7 @@ use crate::probe::requests::{Probed, Removed, Requests, Tried, after_grace, uniq
 use crate::probe::{client, directory};
 use crate::running::process::DaemonProcess;
 use crate::toml::TomlFile;
+use std::cell::Cell;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -35,8 +36,8 @@ pub(crate) fn probe(
     let name = format!("{NAMESPACE}-{}", unique());
     let (root, runtime) = (Path::new(directory::PARENT).join(&name), host.runtime().to_owned());
     let (socket, requests) = (socket(host, process)?, Requests::new(is_cancelled));
-    let probe = CtrProbe { ctr, socket, name, root, runtime, requests };
-    Ok(probe.tried())
+    let is_served = Cell::new(false);
+    Ok(CtrProbe { ctr, socket, name, root, runtime, requests, is_served }.tried())
 }
 
 /// Returns the socket of `process`: of its command line, or else of its configuration file.
@@ -58,6 +59,8 @@ struct CtrProbe<'a> {
     root: PathBuf,
     runtime: String,
     requests: Requests<'a>,
+    /// Whether containerd has run a container, and has made the namespace.
+    is_served: Cell<bool>,
 }
 
 impl CtrProbe<'_> {
@@ -72,8 +75,7 @@ impl CtrProbe<'_> {
         let (probed, mut left) = match made {
             Ok(()) => {
                 let probed = self.run();
-                let left = self.remove(probed.is_ok());
-                (probed, left)
+                (probed, self.remove())
             }
             Err(why) => (Err(why), Vec::new()),
         };
@@ -105,12 +107,14 @@ impl CtrProbe<'_> {
         let words = [&own[..], options, &[&root, &id, &program]].concat();
         let mut run = self.command(&words);
         let ended = self.requests.send(Some(&id), |it| client::run(&mut run, it))?;
-        client::is_held(&ended, "ctr run")
+        let is_held = client::is_held(&ended, "ctr run")?;
+        self.is_served.set(true);
+        Ok(is_held)
     }
 
     /// Removes the containers and their namespace. Returns what is left, each with the command that removes
-    /// it. `is_served` says whether containerd has run them.
-    fn remove(&self, is_served: bool) -> Vec<String> {
+    /// it.
+    fn remove(&self) -> Vec<String> {
         let cut = self.requests.cut.borrow();
         let is_cancelled = after_grace(self.requests.is_cancelled);
         let own = || -> Result<Vec<String>, String> {
@@ -145,10 +149,10 @@ impl CtrProbe<'_> {
                 ids.iter().map(left).collect()
             }
             (Err(why), Some(id)) => vec![format!("{why}; {}", remedy(id))],
-            (Err(why), None) if is_served => {
+            (Err(why), None) if self.is_served.get() => {
                 vec![format!("{why}; remove it: {client} namespaces rm {NAMESPACE}")]
             }
-            // The containers have failed for the same reason.
+            // The first container has failed for the same reason.
             (Err(_), None) => Vec::new(),
         }
     }
@@ -199,7 +203,8 @@ mod tests {
         let root = directory.path().join(&name);
         let (socket, runtime, requests) =
             ("socket".into(), "runc".into(), Requests::new(is_cancelled));
-        CtrProbe { ctr, socket, name, root, runtime, requests }.tried()
+        let is_served = Cell::new(false);
+        CtrProbe { ctr, socket, name, root, runtime, requests, is_served }.tried()
     }
 
     #[test]
@@ -242,6 +247,23 @@ mod tests {
         let Tried { removed, .. } = tried_until(script, is_cancelled);
         let [left] = &removed.left[..] else { panic!("{removed:?}") };
         assert!(left.ends_with(" containers rm synconce-check-00c0ffee-plain"), "{left}");
+    }
+
+    #[test]
+    fn after_a_signal_between_the_containers_the_namespace_is_named() {
+        let script = "case $* in
+            *' run '*-held*) echo $$ >DIRECTORY/new; mv DIRECTORY/new DIRECTORY/pid;;
+            *) exit 1;;
+        esac";
+        // The signal arrives once the end of the first client was seen.
+        let is_cancelled = |directory: &Path| {
+            let pid = fs::read_to_string(directory.join("pid"));
+            pid.is_ok_and(|pid| !Path::new("/proc").join(pid.trim()).exists())
+        };
+        let Tried { probed, removed, .. } = tried_until(script, is_cancelled);
+        assert_eq!(probed.unwrap_err(), "interrupted by a signal");
+        let [left] = &removed.left[..] else { panic!("{removed:?}") };
+        assert!(left.ends_with(" namespaces rm synconce-check"), "{left}");
     }
 
     #[test]

@@ -84,7 +84,9 @@ pub(crate) fn is_held(ended: &Output, what: &str) -> Result<bool, String> {
 
 fn failed(ended: &Output, what: &str) -> String {
     let said = String::from_utf8_lossy(&ended.stderr);
-    let last = said.lines().last().unwrap_or_default();
+    let Some(last) = said.lines().rfind(|line| !line.trim().is_empty()) else {
+        return format!("{what} fails: {}", ended.status);
+    };
     // Podman and Buildah print the runtime's reason before an error that does not have it.
     let is_reason = |line: &&str| {
         RUNTIMES
@@ -119,8 +121,10 @@ pub(crate) mod tests {
     fn a_signal_ends_the_wait_for_a_client() {
         let ended = run(Command::new("sleep").arg("60"), &|| true).unwrap_err();
         assert_eq!(ended, "cannot execute sleep: interrupted by a signal");
-        let ended = run(Command::new("sh").args(["-c", "kill -INT $$"]), &|| false).unwrap_err();
-        assert_eq!(ended, "cannot execute sh: interrupted by a signal");
+        // A signal that is ignored when a shell starts stays ignored.
+        let script = ["--default-signal=INT", "sh", "-c", "kill -INT $$"];
+        let ended = run(Command::new("env").args(script), &|| false).unwrap_err();
+        assert_eq!(ended, "cannot execute env: interrupted by a signal");
     }
 
     #[test]
@@ -143,5 +147,12 @@ pub(crate) mod tests {
         assert_eq!(runtime, Err(said.to_owned()));
         let own = ended("echo 'crun: no cgroups' >&2; exit 1");
         assert_eq!(own, Err("x build fails: crun: no cgroups".to_owned()));
+        // An empty line at the end; no word at all.
+        let empty = ended("printf 'one\n\n' >&2; exit 1");
+        assert_eq!(empty, Err("x build fails: one".to_owned()));
+        let silent = ended("echo step; exit 125");
+        assert_eq!(silent, Err("x build fails: exit status: 125".to_owned()));
+        let killed = ended("kill -KILL $$");
+        assert_eq!(killed, Err("x build fails: signal: 9 (SIGKILL)".to_owned()));
     }
 }

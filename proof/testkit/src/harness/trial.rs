@@ -5,6 +5,7 @@ use crate::rig::FsKind;
 use libtest_mimic::{Failed, Trial};
 use rustix::fs::{Access, access};
 use std::any::type_name;
+use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use synconce_sys::overlay::kernel_is_at_least;
@@ -36,6 +37,8 @@ pub enum Need {
     Mount(&'static [&'static str]),
     /// These controllers of control groups, below /sys/fs/cgroup, which this process may change.
     Controllers(&'static [&'static str]),
+    /// A network beyond this machine, from which packages are downloaded.
+    Network,
 }
 
 /// Returns the version, major and minor, that `name --version` prints first.
@@ -63,6 +66,14 @@ fn has_controller(name: &str) -> bool {
     let is_unified = unified.split_whitespace().any(|it| it == name);
     let hierarchy = if is_unified { top.to_owned() } else { top.join(name) };
     access(&hierarchy, Access::WRITE_OK).is_ok()
+}
+
+/// Whether the kernel has a route to another machine. No packet is sent (udp(7)).
+fn has_route() -> bool {
+    // Addresses for documentation, which no machine has (RFC 5737, RFC 3849).
+    [("0.0.0.0:0", "192.0.2.1:80"), ("[::]:0", "[2001:db8::1]:80")]
+        .into_iter()
+        .any(|(from, to)| UdpSocket::bind(from).and_then(|socket| socket.connect(to)).is_ok())
 }
 
 /// Tries a mount in a mount namespace that ends with it.
@@ -108,6 +119,8 @@ impl Need {
                 let options = options.join(" ");
                 format!("mount {options} fails; run it as root, with a kernel that has this")
             }),
+            Self::Network => (!has_route())
+                .then(|| "no route to another machine; connect this one to a network".to_owned()),
             Self::Controllers(names) => {
                 let missing: Vec<_> = names.iter().filter(|name| !has_controller(name)).collect();
                 (!missing.is_empty()).then(|| {
@@ -206,6 +219,7 @@ fn below(variable: &str, name: &str) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::{Need, first_version};
+    use synconce_sys::namespace::UnshareFlags;
 
     #[test]
     fn a_version_is_the_first_one_that_a_program_prints() {
@@ -228,6 +242,19 @@ mod tests {
     fn a_controller_that_no_kernel_has_is_missing() {
         let missing = Need::Controllers(&["none-such"]).missing();
         assert!(missing.unwrap().starts_with("no control groups of [\"none-such\"] in /sys"));
+    }
+
+    #[test]
+    fn a_network_namespace_of_its_own_has_no_route() {
+        let missing = || {
+            // The namespace of this thread alone.
+            let moved = synconce_sys::namespace::unshare(UnshareFlags::NEWNET);
+            moved.map(|()| Need::Network.missing())
+        };
+        match std::thread::spawn(missing).join().unwrap() {
+            Ok(missing) => assert!(missing.unwrap().starts_with("no route to another machine; ")),
+            Err(error) => eprintln!("SKIPPED: no network namespace can be made: {error}"),
+        }
     }
 
     #[test]

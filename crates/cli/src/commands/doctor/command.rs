@@ -10,6 +10,7 @@ use crate::text::{printable_json, shell};
 use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, geteuid, getpid, pidfd_getfd, pidfd_open};
+use rustix::thread::{CapabilitySet, capability_is_in_bounding_set};
 use std::env;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Seek, SeekFrom, Write};
@@ -199,9 +200,8 @@ fn report_here(record: &File, arguments: &Doctor) -> Result<CommandReport, Error
         report.explain_waits("held steps do not wait: podman is set up");
     }
     if is_getfd_refused() {
-        let remedy = "docker run --cap-add SYS_PTRACE";
-        let why = "a seccomp filter refuses pidfd_getfd(2)";
-        report.explain_unexamined(&format!("{why}: {remedy}"));
+        let remedy = remedy_of_filter();
+        report.explain_unexamined(&format!("a seccomp filter refuses pidfd_getfd(2): {remedy}"));
     }
     Ok(report)
 }
@@ -212,6 +212,17 @@ fn is_getfd_refused() -> bool {
     let own = pidfd_open(getpid(), PidfdFlags::empty());
     let got = own.and_then(|own| pidfd_getfd(&own, own.as_raw_fd(), PidfdGetfdFlags::empty()));
     matches!(got, Err(Errno::PERM))
+}
+
+/// Returns what makes a filter allow pidfd_getfd(2). The default profiles of Docker and Podman allow the
+/// call to a container that has CAP_SYS_PTRACE. If this process can have that capability, another filter
+/// refuses the call.
+fn remedy_of_filter() -> &'static str {
+    if capability_is_in_bounding_set(CapabilitySet::SYS_PTRACE).is_ok_and(|has| !has) {
+        "docker run --cap-add SYS_PTRACE"
+    } else {
+        "a unit of systemd allows it by SystemCallFilter=pidfd_getfd"
+    }
 }
 
 /// Returns why steps of the builder that the command asks are not seen, or may not be.

@@ -57,37 +57,64 @@ impl Parts {
         self.text.clone().unwrap_or_default()
     }
 
+    /// Returns the message that `kind` chooses. Each of [`Parts::messages`] can be chosen.
     fn message(&self) -> Message {
+        let mut all = self.messages();
+        let chosen = usize::from(self.kind) % all.len();
+        all.swap_remove(chosen)
+    }
+
+    fn messages(&self) -> Vec<Message> {
         let (number, dirty) = (self.number, self.long);
-        match self.kind % 23 {
-            0 => Message::Started { pid: number.cast_unsigned() },
-            15 => Message::Marked { path: self.paths().pop() },
-            1 => Message::Stopped(number),
-            2 => Message::Ended(Ending::Exited(number)),
-            3 => Message::Ended(Ending::Killed(number)),
-            4 => Message::Progress { waiting: self.paths(), dirty },
-            5 => Message::Notice(Notice::NoPrivilegesGained(self.path())),
-            20 => Message::Notice(Notice::PrivilegedProgramOpened(self.path())),
-            6 => Message::Notice(Notice::MarkerInMemory(self.path())),
-            7 => Message::Notice(Notice::SealedSurvivors(self.texts())),
-            19 => Message::Notice(Notice::Survivors(self.texts())),
-            8 => Message::Notice(Notice::UnsyncedDescriptors(self.texts())),
-            21 => Message::Notice(Notice::CommitStandsStill(self.paths())),
-            22 => {
-                let (places, has_ended) = (self.paths(), self.number > 0);
-                Message::Notice(Notice::MarkerDiskWaits { places, has_ended })
-            }
-            9 => Message::Notice(Notice::IoUringPassed),
-            17 => Message::Notice(Notice::OwnFilter(OwnFilter::Tracer, self.text())),
-            12 => Message::Notice(Notice::FuseNotCommitted(self.paths())),
-            13 => Message::Notice(Notice::EarlierInterrupted),
-            16 => Message::Notice(Notice::CheckpointFailed(self.report())),
-            14 => Message::Notice(Notice::UnseenPassed),
-            18 => Message::Notice(Notice::RealSyncs(RunError::SetUp(self.text(), number))),
-            10 => Message::Failed(RunError::SetUp(self.text(), number)),
-            11 => Message::Failed(RunError::Exec { command: self.text(), errno: number }),
-            _ => Message::Done(Box::new(self.summary())),
-        }
+        let own = [
+            Message::Started { pid: number.cast_unsigned() },
+            Message::Marked { path: self.paths().pop() },
+            Message::Stopped(number),
+            Message::Ended(Ending::Exited(number)),
+            Message::Ended(Ending::Killed(number)),
+            Message::Progress { waiting: self.paths(), dirty },
+        ];
+        let notices = self.notices().into_iter().map(Message::Notice);
+        let failed = self.errors().into_iter().map(Message::Failed);
+        let real = self.errors().into_iter().map(|it| Message::Notice(Notice::RealSyncs(it)));
+        let ends = self.errors().into_iter().map(Some).chain([None]);
+        let ends = ends.map(|error| Message::Done(Box::new(self.summary(error))));
+        own.into_iter().chain(notices).chain(failed).chain(real).chain(ends).collect()
+    }
+
+    fn notices(&self) -> Vec<Notice> {
+        let (places, has_ended) = (self.paths(), self.number > 0);
+        vec![
+            Notice::ForeignListener,
+            Notice::NoPrivilegesGained(self.path()),
+            Notice::PrivilegedProgramOpened(self.path()),
+            Notice::OwnFilter(OwnFilter::Tracer, self.text()),
+            Notice::SealedSurvivors(self.texts()),
+            Notice::Survivors(self.texts()),
+            Notice::UnsyncedDescriptors(self.texts()),
+            Notice::UnfinishedCalls(self.texts()),
+            Notice::MarkerInMemory(self.path()),
+            Notice::MarkerDiskWaits { places, has_ended },
+            Notice::CommitStandsStill(self.paths()),
+            Notice::FuseNotCommitted(self.paths()),
+            Notice::IoUringPassed,
+            Notice::UnseenPassed,
+            Notice::EarlierInterrupted,
+            Notice::CheckpointFailed(self.report()),
+        ]
+    }
+
+    fn errors(&self) -> Vec<RunError> {
+        let act = || FailedAct { act: self.text(), path: self.path(), errno: self.number };
+        vec![
+            RunError::SetUp(self.text(), self.number),
+            RunError::Exec { command: self.text(), errno: self.number },
+            RunError::MarkerUnwritable(act()),
+            RunError::RootUnwritable(act()),
+            RunError::Marker(act()),
+            RunError::RootMarker(act()),
+            RunError::Clear(act()),
+        ]
     }
 
     fn report(&self) -> CommitReport {
@@ -104,12 +131,10 @@ impl Parts {
         CommitReport { micros: self.long, file_systems, everything }
     }
 
-    fn summary(&self) -> Summary {
+    fn summary(&self, error: Option<RunError>) -> Summary {
         let mut summary = Summary {
             commit: Some(self.report()),
-            error: self.text.clone().map(|act| {
-                RunError::Marker(FailedAct { act, path: self.path(), errno: self.number })
-            }),
+            error,
             end: Some(Ending::Exited(self.number)),
             stays: self.kind & 1 != 0,
             ..Summary::default()
