@@ -52,7 +52,8 @@ pub enum HeldKind {
 }
 
 impl HeldKind {
-    const ALL: [Self; 6] =
+    /// All kinds.
+    pub const ALL: [Self; 6] =
         [Self::Bolt, Self::Sqlite, Self::Lmdb, Self::Etcd, Self::Postgresql, Self::Other];
 
     /// Whether the held path is one file, and not a directory.
