@@ -3,7 +3,7 @@
 use serde_json::Value;
 use std::fs;
 use std::io::Write;
-use synconce_testkit::harness::{Place, finish, isolated, perl, without_fuse_notice};
+use synconce_testkit::harness::{Place, binary, finish, isolated, perl, without_fuse_notice};
 
 /// The name of the directory that `scripts/kernels` shares with its machine.
 const SHARE: &str = "synconce";
@@ -41,9 +41,12 @@ fn syncs_on_a_network_file_system_pass_and_a_notice_says_so_with_its_remedy() {
         let ran = place.run(&["--stats"], &perl(script));
         assert!(ran.status.success(), "{ran:?}");
         assert!(ran.stderr.contains("\npassed 12 fsync: on a network file system\n"), "{ran:?}");
-        let said = "synconce: 12 syncs on a network file system were done, not held (held: 1)\n\
-                    synconce: hint: synconce run --sealed --stats -- ";
-        assert!(ran.stderr.contains(said), "{ran:?}");
+        let said = format!(
+            "synconce: 12 syncs on a network file system were done, not held (held: 1)\n\
+             synconce: hint: {} run --sealed --stats -- ",
+            binary()
+        );
+        assert!(ran.stderr.contains(&said), "{ran:?}");
         let counted = place.run(&["--json", "--quiet"], &perl(script)).stderr;
         let counted: Value = serde_json::from_str(&counted).unwrap();
         let reasons = &counted["calls"]["fsync"]["reasons"];

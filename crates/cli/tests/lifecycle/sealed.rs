@@ -140,9 +140,7 @@ fn a_sealed_run_that_is_killed_is_found_interrupted() {
         let mut command =
             place.held(SEALED, &perl(&format!("{SYNC} kill 'KILL', getppid; wait_for('stop');")));
         let run = StartedCommand::new(&mut command);
-        synconce_testkit::harness::eventually("it is found", || {
-            place.status(&[]).status.code() == Some(4)
-        });
+        eventually("it is found", || place.status(&[]).status.code() == Some(4));
         place.write("stop", "");
         assert_eq!(run.end().code(), Some(125), "{}", run.text());
     });
