@@ -340,11 +340,13 @@ pub struct StatusArguments {
     /// Also show the interrupted runs of the system whose root is DIR
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub root: Option<PathBuf>,
-    /// Remove the markers of the interrupted run ID, after you threw away or repaired its result
+    /// Remove the markers of each interrupted run ID, after you threw away or repaired its result
     ///
-    /// The first characters of the ID are enough where they name one run.
-    #[arg(long, value_name = "ID", add = ArgValueCompleter::new(values::interrupted_runs))]
-    pub clear: Option<String>,
+    /// The first characters of an ID are enough where they name one run. If a run cannot be cleared,
+    /// the others are, and the exit code is 125.
+    #[arg(long, value_name = "ID", num_args = 1..)]
+    #[arg(add = ArgValueCompleter::new(values::interrupted_runs))]
+    pub clear: Vec<String>,
     /// Install every package again after the interrupted run ID, whose command ran apt or dpkg
     ///
     /// Runs one command after the other, each printed first, and stops at the first that fails,

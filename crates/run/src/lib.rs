@@ -33,7 +33,7 @@ pub use report::finished::{Finished, Observer, RunOutcome};
 pub use report::protocol::{
     CommitReport, Committed, CommittedEverything, Ending, Notice, OwnFilter,
 };
-pub use report::run_error::{FailedAct, NoRules, RunError};
+pub use report::run_error::{FailedAct, NoRules, RAISE_OPEN_FILES, RunError};
 pub use request::held::{is_held, is_in_step, is_uncommitted, refuse_deadly_filter};
 pub use request::real::{RealError, make_syncs_real, refuse_if_sealed, run_real};
 pub use request::runfile::{Live, Phase, failed_commit, forget_failed_commit, live};

@@ -87,6 +87,13 @@ impl From<&str> for CommandError {
     }
 }
 
+/// Returns the one of `names` from which `name` differs least, by at most a third of its letters.
+pub(super) fn nearest<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let near = names.into_iter().map(|other| (strsim::osa_distance(name, other), other));
+    let near = near.filter(|(distance, _)| 3 * distance <= name.chars().count());
+    near.min_by_key(|(distance, _)| *distance).map(|(_, other)| other)
+}
+
 /// Returns the command line of this process, to be typed by an ordinary user.
 pub fn as_root() -> String {
     let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());

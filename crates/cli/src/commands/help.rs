@@ -1,5 +1,8 @@
 //! `synconce help` and `version`, and what is printed for a wrong command line.
 
+mod options;
+
+use self::options::{suggest_option, with_joined_value, with_moved_option};
 use crate::arguments::{self, Arguments, definition};
 use crate::commands::error::CommandError;
 use crate::commands::output::{Stream, print};
@@ -45,24 +48,6 @@ const OTHER_VERBS: [(&str, &str); 9] = [
     ("prune", "gc"),
     ("status", "list"),
     ("update", "run"),
-];
-
-/// What these programs and Docker call an option of `tree run`, and its name here.
-const OTHER_OPTIONS: [(&str, &str); 14] = [
-    ("-c", "--from"),
-    ("--chroot", "--from"),
-    ("-d", "--directory"),
-    ("-w", "--directory"),
-    ("--chdir", "--directory"),
-    ("--workdir", "--directory"),
-    ("-e", "--setenv"),
-    ("-E", "--setenv"),
-    ("--env", "--setenv"),
-    ("--bindmounts", "--bind"),
-    ("--bind-ro", "--bind"),
-    ("--volume", "--bind"),
-    ("-u", "--user"),
-    ("--as", "--commit"),
 ];
 
 /// Other names of an engine and of its clients, and its name in `setup`. `docker buildx` builds by
@@ -236,7 +221,7 @@ fn hint(error: &Error, words: &[String]) -> Option<String> {
         [doctor, command @ ..] if doctor == "doctor" && is_program(command.first()?) => {
             Some(format!("synconce doctor -- {}", shell(command)))
         }
-        _ => with_joined_value(error, words),
+        _ => with_joined_value(error, words).or_else(|| with_moved_option(error, words)),
     }
 }
 
@@ -270,28 +255,6 @@ fn suggest(error: &mut Error, words: &[String]) {
     error.remove(ContextKind::SuggestedSubcommand);
     if !names.is_empty() {
         error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(names));
-    }
-}
-
-/// Suggests the option of `tree run` for an option that another builder has, and that of statistics for
-/// `--verbose`.
-fn suggest_option(error: &mut Error, words: &[String]) {
-    let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg) else { return };
-    let has_stats = |command: &Command| {
-        command.get_arguments().any(|option| option.get_long() == Some("stats"))
-    };
-    if option == "--verbose" && has_stats(command_of(&definition(), words)) {
-        error.insert(ContextKind::SuggestedArg, ContextValue::String("--stats".to_owned()));
-        return;
-    }
-    let other = OTHER_OPTIONS.iter().find(|(other, _)| other == option);
-    // `tree` has options of its own before `run`.
-    let mut before = words.iter().take_while(|word| !word.starts_with(option.as_str()));
-    if let Some((_, name)) = other
-        && before.next().is_some_and(|word| word == "tree")
-        && before.any(|word| word == "run")
-    {
-        error.insert(ContextKind::SuggestedArg, ContextValue::String((*name).to_owned()));
     }
 }
 
@@ -342,7 +305,7 @@ fn unknown(words: &[String]) -> Error {
 
 /// Whether an option has no ID of a run behind it.
 fn lacks_id(error: &Error) -> bool {
-    names(error, ContextKind::InvalidArg, |option| option.ends_with(" <ID>"))
+    names(error, ContextKind::InvalidArg, |option| option.contains(" <ID>"))
         && names(error, ContextKind::InvalidValue, str::is_empty)
 }
 
@@ -358,35 +321,6 @@ fn mistaken_for_a_command(error: &Error, words: &[String], is_command: bool) -> 
     let first = words.first()?;
     let is_taken = names(error, ContextKind::InvalidSubcommand, |word| word == first);
     (is_taken && is_other(first)).then(|| first.clone())
-}
-
-/// Returns the command of synconce in `words`, such as `tree run`.
-fn command_of<'a>(root: &'a Command, words: &[String]) -> &'a Command {
-    let words = words.iter().take_while(|word| *word != "--");
-    words.fold(root, |command, word| command.find_subcommand(word).unwrap_or(command))
-}
-
-/// Returns the command line with an option and its value in one word, if the value begins with a dash:
-/// clap takes such a value for an option.
-fn with_joined_value(error: &Error, words: &[String]) -> Option<String> {
-    let root = definition();
-    let command = command_of(&root, words);
-    let takes_next = |word: &str| {
-        let option = |arg: &&Arg| arg.get_long().is_some_and(|long| word[2..] == *long);
-        word.starts_with("--")
-            && command
-                .get_arguments()
-                .find(option)
-                .is_some_and(|arg| arg.get_action().takes_values() && !arg.is_require_equals_set())
-    };
-    let is_unknown = |value: &str| {
-        let start = |unknown: &str| value.starts_with('-') && value.starts_with(unknown);
-        error.kind() == ErrorKind::UnknownArgument && names(error, ContextKind::InvalidArg, start)
-    };
-    let at = words.windows(2).position(|pair| takes_next(&pair[0]) && is_unknown(&pair[1]))?;
-    let joined = vec![format!("{}={}", words[at], words[at + 1])];
-    let line = [&words[..at], &joined, &words[at + 2..]].concat();
-    Some(format!("synconce {}", shell(&line)))
 }
 
 /// Whether a shell would execute `word`: a file in PATH, or a path.

@@ -7,7 +7,7 @@ mod show;
 pub use self::show::{HoldReport, reports};
 
 use crate::arguments::hold::{HoldArguments, HoldVerb, NamedHold, Restore};
-use crate::commands::error::{CommandError, as_root};
+use crate::commands::error::{CommandError, as_root, nearest};
 use crate::exit;
 use crate::text::notice;
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -17,8 +17,9 @@ use std::path::Path;
 use std::process::ExitCode;
 use synconce_durable::text::quote;
 use synconce_hold::awaited_lock::AwaitedLock;
-use synconce_hold::config::{Config, Unusable, name_of, path_of};
+use synconce_hold::config::{Config, HeldKind, Unusable, name_of, path_of};
 use synconce_hold::error::HoldFailure;
+use synconce_hold::kind::IF_OTHER;
 use synconce_hold::marker_place;
 use synconce_hold::overlaps::refuse_unmarked;
 use synconce_hold::record::HoldRecord;
@@ -38,13 +39,26 @@ impl From<Unusable> for CommandError {
         let hint = match &error {
             Unusable::Read(_, error, holds) if error.kind() == ErrorKind::NotFound => {
                 // The page has an example of the file.
-                Some(if holds.is_empty() { "man synconce-hold" } else { "synconce hold status" })
+                let hint =
+                    if holds.is_empty() { "man synconce-hold" } else { "synconce hold status" };
+                Some(hint.to_owned())
             }
-            Unusable::Kind(..) => Some(synconce_hold::kind::IF_OTHER),
-            Unusable::Parse(..) | Unusable::Value(..) => Some("man synconce-hold"),
+            Unusable::Kind(_, kind) => Some(hint_for_kind(kind)),
+            Unusable::Parse(..) | Unusable::Value(..) => Some("man synconce-hold".to_owned()),
             Unusable::Read(..) | Unusable::Name(_) => None,
         };
-        Self::in_lines(&error.to_string()).with_remedy(hint.map(str::to_owned))
+        Self::in_lines(&error.to_string()).with_remedy(hint)
+    }
+}
+
+/// Returns what to write in place of `kind`, which is no kind.
+fn hint_for_kind(kind: &str) -> String {
+    let words = HeldKind::ALL.map(HeldKind::word);
+    match nearest(&kind.to_lowercase(), words) {
+        Some(near) if near != HeldKind::Other.word() => {
+            format!("say kind = \"{near}\" in the hold's file; or, {IF_OTHER}")
+        }
+        _ => IF_OTHER.to_owned(),
     }
 }
 

@@ -59,7 +59,7 @@ pub fn keep(command: &Command) -> Result<(), CommandError> {
         {
             real()
         }
-        Command::Status(status) if status.clear.is_some() => real(),
+        Command::Status(status) if !status.clear.is_empty() => real(),
         _ => Ok(()),
     };
     kept.map_err(refused)

@@ -63,8 +63,10 @@ struct Stats<'a> {
     marker_micros: u64,
     checkpoint_micros: u64,
     supervisor_micros: u64,
-    /// How long the timed syncs would have taken, at least and at most.
+    /// How long the timed syncs would have taken, at least and at most, less the cost of the run.
     saved_micros: Option<[u64; 2]>,
+    #[serde(skip)]
+    waited_micros: Option<[u64; 2]>,
 }
 
 /// Prints the statistics of `finished`: as JSON to `output`, or as a table to standard error. Of a
@@ -91,7 +93,9 @@ pub fn print(finished: &Finished, clock: &Clock, manner: &Manner, output: Output
         marker_micros: balance.marker_micros,
         checkpoint_micros: balance.checkpoint_micros,
         supervisor_micros: balance.supervisor_micros,
-        saved_micros: finished.balance.saved_micros(),
+        saved_micros: balance
+            .saved_micros(finished.commit.as_ref().map_or(0, |commit| commit.micros)),
+        waited_micros: balance.waited_micros(),
     };
     let print_table = || {
         if !finished.began {
@@ -174,9 +178,12 @@ fn balance(stats: &Stats<'_>) -> String {
         text += &without_flag(opens);
     }
     if syncs > 0 {
-        let saved = stats.saved_micros.zip(stats.sync_micros);
+        let waited = stats.waited_micros.zip(stats.sync_micros);
         let there = || measured_at(commit);
-        text += &saving(syncs, timed, saved.map(|(saved, [shortest, _])| (saved, shortest)), there);
+        text += &held_line(syncs, timed, waited.map(|(all, [each, _])| (all, each)), there);
+    }
+    if let Some([least, most]) = stats.saved_micros {
+        text += &format!("saved, less the cost: {} to {}\n", micros(least), micros(most));
     }
     text
 }
@@ -209,17 +216,17 @@ fn measured_at(commit: Option<&CommitReport>) -> String {
     }
 }
 
-/// Returns the line with what was saved: `timed` of the held `syncs` would have taken `saved`, the
+/// Returns the line with what was held: `timed` of the held `syncs` would have taken `waited`, the
 /// microseconds of all at least and at most, and of each at most. `there` names their disk.
-fn saving(
+fn held_line(
     syncs: u64,
     timed: u64,
-    saved: Option<([u64; 2], u64)>,
+    waited: Option<([u64; 2], u64)>,
     there: impl Fn() -> String,
 ) -> String {
     let count = whole(syncs);
     let noun = if syncs == 1 { "sync" } else { "syncs" };
-    let Some(([least, most], each)) = saved else {
+    let Some(([least, most], each)) = waited else {
         return format!("held {count} {noun}; what one costs there: synconce doctor {}\n", there());
     };
     let part = match (timed, timed == syncs) {
@@ -345,8 +352,8 @@ mod tests {
     }
 
     #[test]
-    fn the_line_of_what_was_saved_fits_80_columns() {
-        for (syncs, timed, saved, line) in [
+    fn the_line_of_what_was_held_fits_80_columns() {
+        for (syncs, timed, waited, line) in [
             (1, 1, Some(([3_850, 7_700], 7_700)), "held 1 sync; that is 3.9 ms to 7.7 ms"),
             (3, 1, Some(([3_850, 7_700], 7_700)), "held 3 syncs; 1 of them is 3.9 ms to 7.7 ms"),
             (9, 0, None, "held 9 syncs; what one costs there: synconce doctor /mnt"),
@@ -363,7 +370,7 @@ mod tests {
                 "held 99,999 syncs; 99,998 of them one by one 4999.99 s to 9999.99 s",
             ),
         ] {
-            let said = saving(syncs, timed, saved, || "/mnt".to_owned());
+            let said = held_line(syncs, timed, waited, || "/mnt".to_owned());
             assert_eq!(said.trim_end(), line);
             assert!(line.len() <= 80, "{line}");
         }

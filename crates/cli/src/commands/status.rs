@@ -89,10 +89,10 @@ impl Shown {
 pub fn status(arguments: &StatusArguments) -> Result<ExitCode, CommandError> {
     // A mistyped target must not look like a target in which nothing was interrupted.
     arguments.root.as_deref().map_or(Ok(()), target::check)?;
-    match (&arguments.mend, &arguments.clear) {
-        (Some(id), _) => mend::mend(arguments, id),
-        (None, Some(id)) => clear::clear(arguments, id),
-        (None, None) => show(arguments),
+    match &arguments.mend {
+        Some(id) => mend::mend(arguments, id),
+        None if !arguments.clear.is_empty() => clear::clear(arguments),
+        None => show(arguments),
     }
 }
 

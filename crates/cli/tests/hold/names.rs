@@ -160,6 +160,17 @@ fn a_kind_that_there_is_not_is_said_with_those_that_there_are_and_what_to_write(
         for verb in ["start", "status", "recover"] {
             assert_eq!(refused(place, &[verb, "./t.toml"]), wanted, "{verb}");
         }
+        for (typed, kind) in
+            [("sqlite3", "sqlite"), ("SQLite", "sqlite"), ("postgres", "postgresql")]
+        {
+            place.write("t.toml", &format!("[[hold]]\npath = \"/a\"\nkind = \"{typed}\"\n"));
+            let said = refused(place, &["start", "./t.toml"]);
+            let hint = format!(
+                "synconce: hint: say kind = \"{kind}\" in the hold's file; or, if these files agree \
+                 after a wipe, say kind = \"other\" in the hold's file\n"
+            );
+            assert!(said.ends_with(&hint), "{typed}: {said}");
+        }
         // The other faults of a file are said with their lines.
         place.write("t.toml", "[[hold]]\npath = \"/a\"\nkind = \"other\"\nkinds = \"redis\"\n");
         let said = refused(place, &["start", "./t.toml"]);

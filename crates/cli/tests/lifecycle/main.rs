@@ -25,6 +25,7 @@ mod marker;
 mod mend;
 mod names;
 mod nesting;
+mod network;
 mod other_users;
 mod overlays;
 mod own_filters;

@@ -1,8 +1,8 @@
 //! Sealed runs: the filter alone answers.
 
 use synconce_testkit::harness::{
-    AFTER_RELEASE, HOLD, SYNC, a_few_times, daemon, exists, isolated, perl, without_foreign_syncs,
-    without_fuse_notice,
+    AFTER_RELEASE, HOLD, SYNC, StartedCommand, a_few_times, daemon, eventually, exists, isolated,
+    perl, stall, without_foreign_syncs, without_fuse_notice,
 };
 use synconce_testkit::rig::Rig;
 
@@ -20,7 +20,7 @@ fn a_sealed_sync_succeeds_without_reaching_the_disk_until_the_commit() {
         );
         let before = flushes();
         let mut command = place.held(SEALED, &perl(&script));
-        let run = synconce_testkit::harness::StartedCommand::new(&mut command);
+        let run = StartedCommand::new(&mut command);
         assert_eq!(place.wait_for("synced"), "sealed\n");
         assert_eq!(flushes(), before, "the sync reached the disk");
         // The commit of a sealed run calls sync(2).
@@ -93,6 +93,39 @@ fn a_survivor_that_forks_during_the_commit_is_named_once() {
 }
 
 #[test]
+fn a_process_that_becomes_a_daemon_during_a_sealed_commit_is_named() {
+    isolated(|place| {
+        let rig = Rig::builder().size(64 << 20).up().unwrap();
+        let forks = daemon(
+            "say_to('before', $$); wait_for('go'); my $parent = $$; exit if fork; \
+             select(undef, undef, undef, 0.001) while getppid == $parent; \
+             say_to('later', $$); wait_for('stop');",
+        );
+        let file = rig.path().join("data");
+        let script = format!(
+            "{forks} wait_for('before'); sync_file('{}'); say_to('held', 1); wait_for('stalled');",
+            file.display()
+        );
+        let run = StartedCommand::new(&mut place.held(SEALED, &perl(&script)));
+        place.wait_for("held");
+        let lock = stall(&rig);
+        place.write("stalled", "");
+        eventually("the daemon is named", || run.text().contains("their syncs stay held"));
+        place.write("go", "");
+        let later = place.wait_for("later");
+        rig.disk().release_flushes().unwrap();
+        drop(lock);
+        assert!(run.end().success(), "{}", run.text());
+        for pid in [place.read("before"), later] {
+            let named = format!("their syncs stay held: perl (pid {}); ", pid.trim());
+            assert_eq!(run.text().matches(&named).count(), 1, "{named} {}", run.text());
+        }
+        place.write("stop", "");
+        rig.down().unwrap();
+    });
+}
+
+#[test]
 fn the_marker_is_there_before_the_first_instruction_of_the_command() {
     isolated(|place| {
         let run = place.run(SEALED, &["sh", "-c", "ls state/runs | grep -c json"]);
@@ -106,10 +139,8 @@ fn a_sealed_run_that_is_killed_is_found_interrupted() {
     isolated(|place| {
         let mut command =
             place.held(SEALED, &perl(&format!("{SYNC} kill 'KILL', getppid; wait_for('stop');")));
-        let run = synconce_testkit::harness::StartedCommand::new(&mut command);
-        synconce_testkit::harness::eventually("it is found", || {
-            place.status(&[]).status.code() == Some(4)
-        });
+        let run = StartedCommand::new(&mut command);
+        eventually("it is found", || place.status(&[]).status.code() == Some(4));
         place.write("stop", "");
         assert_eq!(run.end().code(), Some(125), "{}", run.text());
     });

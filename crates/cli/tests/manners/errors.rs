@@ -17,6 +17,7 @@ pub fn trials() -> Vec<Trial> {
         trial(a_set_up_by_an_ordinary_user_names_the_command_for_root, &[]),
         trial(a_client_of_a_daemon_gets_the_set_up_that_holds_the_daemon, &[]),
         trial(a_client_of_a_daemon_elsewhere_gets_a_hint_with_the_host, &[]),
+        trial(a_client_of_the_daemon_of_the_containers_host_is_told_to_set_up_the_host, &[]),
     ]
 }
 
@@ -297,6 +298,36 @@ fn a_client_of_a_daemon_elsewhere_gets_a_hint_with_the_host(place: &Place) {
              synconce: hint: {at}{hint}\n"
         );
         assert_eq!(ended.stderr, wanted, "{line}");
+    }
+}
+
+/// A CI job often has the socket of the host's daemon in its container.
+fn a_client_of_the_daemon_of_the_containers_host_is_told_to_set_up_the_host(place: &Place) {
+    place.write("docker", "#!/bin/sh\n");
+    place.bare(&["chmod", "+x", "docker"]);
+    for (point, is_given, on, at) in [
+        (
+            "/run/docker.sock",
+            true,
+            " on the host",
+            "on the host, unless it is set up: sudo synconce",
+        ),
+        ("/run/docker.sock", false, "", &*format!("sudo {}", binary())),
+        ("/run/other.sock", true, "", &*format!("sudo {}", binary())),
+    ] {
+        let give = if is_given { "mount --bind /run/given" } else { "touch" };
+        let script = format!(
+            "mount -t tmpfs none /run; touch /run/given {point}; {give} {point}; \
+             exec \"$0\" run -- ./docker build ."
+        );
+        let mut job = place.command("unshare");
+        let ended =
+            finish(job.args(["--mount", "sh", "-ec", &script, binary()]).env_remove("DOCKER_HOST"));
+        let wanted = format!(
+            "synconce: nothing was held: dockerd{on} does the syncs, and is not part of the run\n\
+             synconce: hint: {at} setup docker\n"
+        );
+        assert_eq!(ended.stderr, wanted, "{point}: {ended:?}");
     }
 }
 

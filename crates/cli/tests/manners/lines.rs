@@ -17,6 +17,7 @@ pub fn trials() -> Vec<Trial> {
         trial(hidden_commands_are_not_suggested, &[]),
         trial(words_in_another_order_get_the_command_line_that_works, &[]),
         trial(an_unknown_option_of_a_run_is_not_taken_for_its_command, &[]),
+        trial(an_option_before_its_command_gets_the_line_that_works, &[]),
         trial(a_hold_run_without_its_name_names_what_is_missing, &[]),
         trial(setup_without_an_engine_lists_the_engines, &[]),
         trial(setup_of_another_name_suggests_the_engine, &[]),
@@ -242,6 +243,28 @@ fn an_unknown_option_of_a_run_is_not_taken_for_its_command(place: &Place) {
     }
     let near = ends(place, &["run", "--stat", "true"]);
     assert!(near.stderr.contains("tip: a similar argument exists: '--stats'"), "{near:?}");
+}
+
+fn an_option_before_its_command_gets_the_line_that_works(place: &Place) {
+    for (words, line) in [
+        (&["-v", "run", "--", "make", "-v"][..], "run -v -- make -v"),
+        (&["--stats", "run", "make"], "run --stats make"),
+        (&["-v", "--sealed", "run", "make"], "run -v --sealed make"),
+        (&["--json=file", "status"], "status --json=file"),
+        (&["-v", "tree", "run", "base"], "tree run -v base"),
+        (&["tree", "-v", "run", "base"], "tree run -v base"),
+    ] {
+        let ended = ends(place, words);
+        assert_eq!(ended.status.code(), Some(125), "{words:?}: {ended:?}");
+        let hint = format!("\nsynconce: hint: synconce {line}\n");
+        assert!(ended.stderr.ends_with(&hint), "{words:?}: {ended:?}");
+    }
+    // No command that follows has the option.
+    for words in [&["-v", "status"][..], &["-v", "make"], &["--json", "-v", "status"]] {
+        let ended = ends(place, words);
+        assert_eq!(ended.status.code(), Some(125), "{words:?}: {ended:?}");
+        assert!(!ended.stderr.contains("hint:"), "{words:?}: {ended:?}");
+    }
 }
 
 /// clap takes the only word behind `--` for NAME.

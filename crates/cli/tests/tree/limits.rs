@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
-use synconce_testkit::harness::{Need, Place, StartedCommand, eventually, trial};
+use synconce_testkit::harness::{Need, Place, StartedCommand, eventually, finish, trial};
 use synconce_testkit::process::Finished;
 
 /// What limits of memory, processors and processes need.
@@ -21,6 +21,7 @@ pub fn trials() -> Vec<Trial> {
         trial(a_control_group_that_stays_in_use_is_named, &GROUPS),
         trial(limits_that_cannot_be_had_are_refused_before_the_command, &NEEDS),
         trial(a_command_whose_time_is_over_is_ended_and_keeps_nothing, &NEEDS),
+        trial(too_few_descriptors_say_that_the_limit_has_to_be_raised, &NEEDS),
         trial(a_personality_is_that_of_a_32_bit_machine, &NEEDS),
     ]
 }
@@ -29,6 +30,38 @@ pub fn trials() -> Vec<Trial> {
 fn run(site: &Site<'_>, options: &[&str], script: &str) -> Finished {
     let words = ["--", "/bin/sh", "-c", script];
     site.ends(&[&["run", "--from", "base"], options, &words].concat())
+}
+
+/// Each number of descriptors ends the verb at another place.
+fn too_few_descriptors_say_that_the_limit_has_to_be_raised(place: &Place) {
+    let site = with_base(place);
+    let mut failed = 0;
+    for words in [
+        &["list"][..],
+        &["import", "other", place.path("source").to_str().unwrap()],
+        &["clone", "base", "new"],
+        &["run", "--from", "base", "/bin/true"],
+        &["verify", "base"],
+        &["export", "base", place.path("to").to_str().unwrap()],
+        &["mount", "base", "--read-only", place.path("point").to_str().unwrap()],
+    ] {
+        let _ = fs::create_dir(place.path("point"));
+        for count in 3..24 {
+            let tree = site.tree(words);
+            let mut limited = place.command("prlimit");
+            limited.arg(format!("--nofile={count}")).arg(tree.get_program()).args(tree.get_args());
+            let ended = finish(&mut limited);
+            if ended.status.success() {
+                break;
+            }
+            failed += 1;
+            let hint = "raise the limit of open files (ulimit -n)\n";
+            assert!(ended.stderr.contains("Too many open files\n"), "{words:?} {count}: {ended:?}");
+            assert!(ended.stderr.ends_with(hint), "{words:?} {count}: {ended:?}");
+            let _ = fs::remove_dir_all(place.path("to"));
+        }
+    }
+    assert!(failed > 10, "{failed}");
 }
 
 fn what_takes_more_than_its_limits_is_ended_and_named(place: &Place) {

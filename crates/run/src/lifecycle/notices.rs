@@ -2,7 +2,7 @@
 
 use crate::commit::state::{Closed, Unsynced};
 use crate::options::RunOptions;
-use crate::process::process_tree::{self, Process};
+use crate::process::process_tree::{self, Process, ancestors};
 use crate::report::protocol::Notice;
 use rustix::process::Pid;
 use std::collections::HashSet;
@@ -101,8 +101,15 @@ impl Notices {
         let Self { sealed, unsynced, unfinished, io_uring, passed_unseen, ends_all, named, .. } =
             self;
         let survivors = if *ends_all { &[] } else { survivors };
-        // Survivors of a sealed run are named once: a later one descends from these.
-        let sealed = *sealed && named.is_empty();
+        let is_sealed = *sealed;
+        let earlier = named.clone();
+        // Descendants of a named process are not named, unless they became daemons during the commit.
+        let is_new = |pid: u32| {
+            let mut above = ancestors(pid).peekable();
+            // A process without ancestors has ended.
+            let is_alive = above.peek().is_some();
+            earlier.is_empty() || is_alive && !above.any(|it| earlier.contains(&it.pid))
+        };
         let mut pending = Vec::new();
         let mut name = |notice: fn(Vec<String>) -> Notice, about: &dyn Fn(u32) -> bool| {
             let some = survivors.iter().filter(|process| about(process.pid));
@@ -112,7 +119,7 @@ impl Notices {
                 pending.push(notice(names));
             }
         };
-        name(Notice::SealedSurvivors, &|_| sealed);
+        name(Notice::SealedSurvivors, &|pid| is_sealed && is_new(pid));
         name(Notice::UnfinishedCalls, &|pid| has_any(pid, unfinished));
         name(Notice::UnsyncedDescriptors, &|pid| keeps(pid, unsynced));
         if std::mem::take(io_uring) {

@@ -97,10 +97,23 @@ impl Balance {
     /// left, which a row of syncs does once. It waits for two flushes of the disk, as it writes the
     /// journal (`jbd2_journal_commit_transaction`); a sync of blocks that the file had before waits for
     /// one (`ext4_sync_file`, `xfs_file_fsync`).
-    pub fn saved_micros(&self) -> Option<[u64; 2]> {
+    pub fn waited_micros(&self) -> Option<[u64; 2]> {
         let [shortest, _] = self.sync_micros.filter(|_| self.timed > 0)?;
         let most = shortest.saturating_mul(self.timed);
         Some([most / 2, most])
+    }
+
+    /// Returns what the run took for its own work: `commit` at its end, checkpoints, markers and the
+    /// supervisor, which works while callers wait.
+    pub fn cost_micros(&self, commit: u64) -> u64 {
+        let own = self.checkpoint_micros + self.marker_micros + self.supervisor_micros;
+        own.saturating_add(commit)
+    }
+
+    /// Returns the time of `waited_micros` less that of `cost_micros`.
+    pub fn saved_micros(&self, commit: u64) -> Option<[u64; 2]> {
+        let cost = self.cost_micros(commit);
+        self.waited_micros().map(|ends| ends.map(|end| end.saturating_sub(cost)))
     }
 }
 
@@ -136,7 +149,7 @@ mod tests {
             Balance::from_held(&held, &[marker(1, &[9, 8, 20])], Duration::from_millis(50));
         assert_eq!((balance.syncs, balance.timed), (4, 3), "those of the disk, and sync()");
         assert_eq!(balance.sync_micros, Some([8_000, 20_000]));
-        assert_eq!(balance.saved_micros(), Some([12_000, 24_000]));
+        assert_eq!(balance.waited_micros(), Some([12_000, 24_000]));
         assert_eq!(balance.marker_micros, 50_000);
     }
 
@@ -146,7 +159,23 @@ mod tests {
         held.count(Call::Fsync, on(1));
         for markers in [vec![], vec![marker(3, &[1])], vec![marker(1, &[])]] {
             let balance = Balance::from_held(&held, &markers, Duration::ZERO);
-            assert_eq!((balance.syncs, balance.saved_micros()), (1, None), "{markers:?}");
+            assert_eq!((balance.syncs, balance.saved_micros(0)), (1, None), "{markers:?}");
         }
+    }
+
+    #[test]
+    fn what_was_saved_is_less_the_cost_of_the_run() {
+        let balance = Balance {
+            syncs: 100,
+            timed: 100,
+            sync_micros: Some([1_000, 9_000]),
+            marker_micros: 8_000,
+            checkpoint_micros: 2_000,
+            supervisor_micros: 10_000,
+        };
+        assert_eq!(balance.cost_micros(5_000), 25_000);
+        assert_eq!(balance.saved_micros(5_000), Some([25_000, 75_000]));
+        assert_eq!(balance.saved_micros(60_000), Some([0, 20_000]), "at most that");
+        assert_eq!(balance.saved_micros(1 << 40), Some([0, 0]));
     }
 }

@@ -23,6 +23,9 @@ pub struct FailedAct {
     pub errno: i32,
 }
 
+/// What helps if a process, or the system, has too many open files.
+pub const RAISE_OPEN_FILES: &str = "raise the limit of open files (ulimit -n)";
+
 /// Why a run failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RunError {
@@ -132,10 +135,9 @@ impl RunError {
 
     /// Returns what the user can do about the error, if anything.
     pub fn remedy(&self) -> Option<Cow<'static, str>> {
-        const FILES: &str = "raise the limit of open files (ulimit -n)";
         const FILE_SIZES: &str = "raise the limit of file sizes (ulimit -f)";
         let text = match (self, Errno::from_io_error(&error(self.errno()))) {
-            (_, Some(Errno::MFILE | Errno::NFILE)) => FILES,
+            (_, Some(Errno::MFILE | Errno::NFILE)) => RAISE_OPEN_FILES,
             (Self::SetUp(..), Some(Errno::AGAIN)) => {
                 "raise the limit of processes (ulimit -u, or pids.max of the control group)"
             }

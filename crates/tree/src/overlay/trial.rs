@@ -4,6 +4,7 @@ use super::{DetachedMount, Features, writable};
 use rustix::fs::{
     AtFlags, Mode, OFlags, chmodat, linkat, mkdirat, openat, renameat, statat, unlinkat,
 };
+use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use synconce_sys::overlay::link_to;
@@ -87,7 +88,7 @@ impl TrialDirectories {
         let directories = made("upper").and_then(|upper| Ok((upper, made("work")?)));
         let (upper, work) = directories.map_err(|error| say("cannot make a directory", error))?;
         writable(&[self.lower.as_fd()], upper.as_fd(), work.as_fd(), features)
-            .map_err(|error| io::Error::new(error.io().kind(), error.to_string()))
+            .map_err(|error| io::Error::new(error.io().kind(), error))
     }
 
     /// Uses the last mount, and clears in `found` what the kernel accepted but did not do.
@@ -112,11 +113,30 @@ impl TrialDirectories {
     }
 }
 
+/// A step of a trial that failed.
+#[derive(Debug)]
+struct FailedStep {
+    act: &'static str,
+    source: io::Error,
+}
+
+impl fmt::Display for FailedStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.act, reason(&self.source))
+    }
+}
+
+impl std::error::Error for FailedStep {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.source)
+    }
+}
+
 /// Returns `error` with the act that failed, and with the same kind: a full disk is not an overlay that
 /// is refused.
-fn say(act: &str, error: impl Into<io::Error>) -> io::Error {
-    let error = error.into();
-    io::Error::new(error.kind(), format!("{act}: {}", reason(&error)))
+fn say(act: &'static str, error: impl Into<io::Error>) -> io::Error {
+    let source = error.into();
+    io::Error::new(source.kind(), FailedStep { act, source })
 }
 
 impl Drop for TrialDirectories {

@@ -1,6 +1,8 @@
 //! Where the daemon of an engine's client is: its options and variables say so.
 
 use super::servers::{DaemonHost, Variables, daemon_host, host_of_uri};
+use std::path::Path;
+use synconce_probe::mounts::Mount;
 use synconce_setup::{Engine, HeldDaemon};
 
 /// Options that name the address of a daemon.
@@ -59,8 +61,26 @@ pub(super) fn split_at_verb<'w>(
 pub(super) const ENDPOINT: &str = "CONTAINER_RUNTIME_ENDPOINT";
 
 /// The sockets of daemons that a set-up reaches.
-const SOCKETS: [&str; 3] =
-    ["/run/docker.sock", "/run/buildkit/buildkitd.sock", "/run/containerd/containerd.sock"];
+const SOCKETS: [&str; 3] = [DOCKER, BUILDKIT, CONTAINERD];
+const DOCKER: &str = "/run/docker.sock";
+const BUILDKIT: &str = "/run/buildkit/buildkitd.sock";
+const CONTAINERD: &str = "/run/containerd/containerd.sock";
+const PODMAN: &str = "/run/podman/podman.sock";
+
+/// Whether the usual socket of the daemon of `engine` is a mount: so a container gets the socket of its
+/// host's daemon. On a host itself, no socket is a mount.
+pub(super) fn is_daemon_of_host(engine: Engine, mounts: &[Mount]) -> bool {
+    let socket = match engine {
+        Engine::Docker | Engine::Held(HeldDaemon::Docker) => DOCKER,
+        Engine::Podman => PODMAN,
+        Engine::Buildkit | Engine::Held(HeldDaemon::Buildkit) => BUILDKIT,
+        Engine::Containerd | Engine::Held(HeldDaemon::Containerd) => CONTAINERD,
+    };
+    let point = |mount: &Mount| {
+        mount.point.strip_prefix("/var").map_or(mount.point.clone(), |it| Path::new("/").join(it))
+    };
+    mounts.iter().any(|mount| point(mount) == Path::new(socket))
+}
 
 /// Whether `variables` lead clients of `engine` to the daemon of this machine.
 pub(super) fn is_asked_here(engine: Engine, variables: Variables<'_>) -> bool {

@@ -170,7 +170,19 @@ pub(super) fn work_of_a_daemon(finished: &Finished, is_sealed: bool, command: &[
 pub(crate) fn set_up_for(command: &[OsString]) -> Option<Engine> {
     let is_enough =
         |it: &DaemonOfClient| it.host == DaemonHost::Here && it.request == HoldRequest::NotNeeded;
-    daemon_of(command, &variable).filter(is_enough)?.engine
+    find_daemon(command).filter(is_enough)?.engine
+}
+
+/// Returns the daemon that makes the syncs of `command`. In a container that got the socket of its
+/// host's daemon, that is the daemon of the host.
+fn find_daemon(command: &[OsString]) -> Option<DaemonOfClient> {
+    let daemon = daemon_of(command, &variable)?;
+    let is_outside = daemon.host == DaemonHost::Here
+        && daemon.engine.is_some_and(|engine| {
+            addresses::is_daemon_of_host(engine, &mounts::ours().unwrap_or_default())
+        });
+    let host = if is_outside { DaemonHost::Elsewhere("the host".to_owned()) } else { daemon.host };
+    Some(DaemonOfClient { host, ..daemon })
 }
 
 /// Returns the builder on this machine that does the work of `command`, a build.
@@ -192,7 +204,7 @@ pub(crate) fn is_set_up(engine: Engine) -> bool {
 /// machine, not for builds alone if it is a container, and the daemon may be that one. Returns None if
 /// the set-up holds these syncs.
 fn daemon_that_syncs(command: &[OsString]) -> Option<(DaemonOfClient, bool)> {
-    let daemon = daemon_of(command, &variable)?;
+    let daemon = find_daemon(command)?;
     // A node can be this machine, and another socket can lead to the daemon that is set up.
     let is_elsewhere = matches!(daemon.host, DaemonHost::Elsewhere(_));
     let may_be_here = !is_elsewhere || daemon.engine == Some(Engine::Containerd);

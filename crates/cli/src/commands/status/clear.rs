@@ -1,4 +1,4 @@
-//! `synconce status --clear ID`
+//! `synconce status --clear ID...`
 
 use super::{id, markers, names, others, target};
 use crate::arguments::StatusArguments;
@@ -11,8 +11,39 @@ use std::process::ExitCode;
 use synconce_durable::recovery::{self, FoundMarker, MarkerState, RunKey};
 use synconce_run::{forget_failed_commit, processes_of};
 
-pub(super) fn clear(arguments: &StatusArguments, typed: &str) -> Result<ExitCode, CommandError> {
+pub(super) fn clear(arguments: &StatusArguments) -> Result<ExitCode, CommandError> {
     let output = Output::open(arguments.json.json.as_deref(), Stream::Output)?;
+    let mut cleared = Vec::new();
+    let mut failure: Option<CommandError> = None;
+    for typed in &arguments.clear {
+        match clear_run(arguments, typed) {
+            Ok((id, runs)) => {
+                if !output.is_json() {
+                    notice(&format!("cleared {id}"));
+                }
+                for left in processes_of(&runs).into_values().filter(|left| !left.is_empty()) {
+                    say(&format!("processes of {id} still run: {}", names(&left)));
+                }
+                cleared.push(id);
+            }
+            Err(error) => {
+                failure = Some(match failure {
+                    Some(earlier) => earlier.and(error),
+                    None => error,
+                });
+            }
+        }
+    }
+    output.write(&serde_json::json!({ "cleared": cleared }))?;
+    failure.map_or(Ok(ExitCode::SUCCESS), Err)
+}
+
+/// Removes the markers of the run whose ID `typed` is or begins. Returns the whole ID, and the runs of
+/// that ID.
+fn clear_run(
+    arguments: &StatusArguments,
+    typed: &str,
+) -> Result<(String, HashSet<RunKey>), CommandError> {
     let (own, mut in_targets) = (markers()?, Vec::new());
     if let Some(root) = &arguments.root {
         in_targets.push((root.clone(), target::markers(root)?));
@@ -59,15 +90,7 @@ pub(super) fn clear(arguments: &StatusArguments, typed: &str) -> Result<ExitCode
         recovery::clear(one).map_err(|error| error.to_string())?;
         forget_failed_commit(id);
     }
-    output.write_or(&serde_json::json!({ "cleared": id }), || {
-        notice(&format!("cleared {id}"));
-        Ok(())
-    })?;
-    let cleared = own.iter().chain(&others).map(FoundMarker::run).collect();
-    for left in processes_of(&cleared).into_values().filter(|left| !left.is_empty()) {
-        say(&format!("processes of {id} still run: {}", names(&left)));
-    }
-    Ok(ExitCode::SUCCESS)
+    Ok((id.clone(), own.iter().chain(&others).map(FoundMarker::run).collect()))
 }
 
 /// Returns the `--root` of the run of `found`.

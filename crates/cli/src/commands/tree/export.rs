@@ -1,7 +1,7 @@
 //! `synconce tree export`: a tree as a tar archive or a directory.
 
 use super::bar::Bar;
-use super::failure::{outside, verb_on};
+use super::failure::{outside, remedy_for_limit, verb_on};
 use super::make::{left_out, notices};
 use crate::arguments::tree::Export;
 use crate::commands::error::CommandError;
@@ -46,13 +46,18 @@ fn export_to(view: BorrowedFd<'_>, directory: &Path, output: Output) -> Result<(
     refuse_in_store("cannot export to", directory).map_err(outside)?;
     let target = open_empty(directory).map_err(|error| {
         let missing = missing_above(directory).pop();
-        outside(error).with_remedy(missing.map(|above| format!("mkdir -p -- {}", quote(&above))))
+        match missing {
+            Some(above) => outside(error).hint(format!("mkdir -p -- {}", quote(&above))),
+            None => outside(error),
+        }
     })?;
     let bar = Bar::new("exported");
     // A part of a tree looks like a whole one.
     let incomplete = |error| {
         let there = quote(directory);
-        outside(error).hint(format!("{there} is incomplete: rm -r -- {there}"))
+        let limit = remedy_for_limit(&error).map(|remedy| format!("; then {remedy}"));
+        let limit = limit.unwrap_or_default();
+        outside(error).hint(format!("{there} is incomplete: rm -r -- {there}{limit}"))
     };
     let copied = synconce_fs::copy(view, target.as_fd(), &CopyOptions::default(), &bar);
     let report = copied.map_err(incomplete)?;

@@ -1,10 +1,12 @@
 //! Why a verb failed, and what the user can do.
 
-use crate::commands::error::CommandError;
+use crate::commands::error::{CommandError, nearest};
 use crate::text::shell;
+use rustix::io::Errno;
 use std::io;
 use std::path::Path;
 use synconce_durable::error::Error;
+use synconce_run::RAISE_OPEN_FILES;
 use synconce_tree::namespace::NamespaceRefusal;
 use synconce_tree::record::TreeName;
 use synconce_tree::{
@@ -22,7 +24,8 @@ impl From<Error> for CommandError {
             return failure.hint(allowing(guarded));
         }
         if let Some(NoSuchTree { store, name, names }) = NoSuchTree::in_error(error.io()) {
-            let near = nearest(name, names).map(|near| format!("; there is {near}"));
+            let near = nearest(name.as_str(), names.iter().map(TreeName::as_str));
+            let near = near.map(|near| format!("; there is {near}"));
             let list = verb_on(store, &["list"]);
             return failure.hint(format!("`{list}` lists the trees{}", near.unwrap_or_default()));
         }
@@ -33,6 +36,9 @@ impl From<Error> for CommandError {
                  what is wrong in it",
                 quoted(error.path())
             ));
+        }
+        if let Some(remedy) = remedy_for_limit(&error) {
+            return failure.hint(remedy);
         }
         match (error.io().kind(), store_of(error.path())) {
             (io::ErrorKind::StorageFull, Some(store)) => {
@@ -49,18 +55,18 @@ impl From<Error> for CommandError {
     }
 }
 
-/// Returns the failure of an act outside the store, which no space in the store would help.
-pub fn outside(error: Error) -> CommandError {
-    CommandError::from(error.to_string())
+/// Returns what helps if `error`, or a cause of it, is a limit of open files.
+pub(super) fn remedy_for_limit(error: &Error) -> Option<&'static str> {
+    let first: &(dyn std::error::Error + 'static) = error;
+    let mut causes = std::iter::successors(Some(first), |error| error.source());
+    let errno = causes.find_map(|cause| Errno::from_io_error(cause.downcast_ref()?));
+    matches!(errno, Some(Errno::MFILE | Errno::NFILE)).then_some(RAISE_OPEN_FILES)
 }
 
-/// Returns the one of `names` from which `name` differs least, by at most a third of its letters.
-fn nearest<'a>(name: &TreeName, names: &'a [TreeName]) -> Option<&'a TreeName> {
-    let name = name.as_str();
-    let distance = |other: &TreeName| strsim::osa_distance(name, other.as_str());
-    let near = names.iter().map(|other| (distance(other), other));
-    let near = near.filter(|(distance, _)| 3 * distance <= name.chars().count());
-    near.min_by_key(|(distance, _)| *distance).map(|(_, other)| other)
+/// Returns the failure of an act outside the store, which no space in the store would help.
+pub fn outside(error: Error) -> CommandError {
+    let remedy = remedy_for_limit(&error).map(str::to_owned);
+    CommandError::from(error.to_string()).with_remedy(remedy)
 }
 
 /// Returns the command that frees a tree which is in use.

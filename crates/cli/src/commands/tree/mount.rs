@@ -27,8 +27,8 @@ pub fn mount(
     let directory = &arguments.directory;
     let at = fs::canonicalize(directory).on("cannot mount on", directory).map_err(|error| {
         let is_missing = error.io().kind() == io::ErrorKind::NotFound;
-        let make = is_missing.then(|| format!("mkdir -p -- {}", quote(directory)));
-        outside(error).with_remedy(make)
+        let failure = outside(error);
+        if is_missing { failure.hint(format!("mkdir -p -- {}", quote(directory))) } else { failure }
     })?;
     if !at.is_dir() {
         return Err(Error::new("cannot mount on", &at, rustix::io::Errno::NOTDIR).into());
