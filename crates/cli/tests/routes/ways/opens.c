@@ -215,7 +215,7 @@ static void block_device(void)
 const struct way open_ways[] = {
 	{ "open-libc", by_libc, LIBC_OPEN " 2 0 0" },
 	{ "openat-libc", by_libc_at, "openat 2 0 0" },
-#ifdef __GLIBC__
+#ifdef LIBC_OPENS_AT
 	{ "open-fortify", by_fortify, "openat 3 0 0" },
 #else
 	{ "open-fortify", by_fortify, "open 2 0 0,openat 1 0 0" },
