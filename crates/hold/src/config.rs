@@ -44,7 +44,8 @@ macro_rules! held_kinds {
         }
 
         impl HeldKind {
-            const ALL: &[Self] = &[$(Self::$kind),*];
+            /// All kinds.
+            pub const ALL: &[Self] = &[$(Self::$kind),*];
 
             /// Returns the word for the kind in a hold's file.
             pub fn word(self) -> &'static str {

@@ -53,7 +53,7 @@ impl From<Unusable> for CommandError {
 
 /// Returns what to write in place of `kind`, which is no kind.
 fn hint_for_kind(kind: &str) -> String {
-    let words = HeldKind::ALL.map(HeldKind::word);
+    let words = HeldKind::ALL.iter().map(|kind| kind.word());
     match nearest(&kind.to_lowercase(), words) {
         Some(near) if near != HeldKind::Other.word() => {
             format!("say kind = \"{near}\" in the hold's file; or, {IF_OTHER}")
