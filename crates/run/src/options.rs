@@ -27,8 +27,6 @@ pub struct RunOptions {
     /// Hold calls only on the file systems of these paths, and commit those. If empty, hold
     /// calls on all file systems.
     pub commit_only: Vec<PathBuf>,
-    /// With `commit_only`: hold the calls on other file systems, too, and do not commit these.
-    pub hold_elsewhere: bool,
     /// Hold only the syncs of files at or below these paths, which may have wildcards. If empty,
     /// hold the syncs of all files.
     pub only: Vec<PathBuf>,

@@ -103,7 +103,6 @@ pub(super) fn options(arguments: RunArguments) -> RunOptions {
         sealed: arguments.sealed,
         commit: !arguments.no_commit,
         commit_only: arguments.commit_only,
-        hold_elsewhere: false,
         only: arguments.only,
         except: arguments.except,
         commit_all: arguments.commit_all,

@@ -12,13 +12,11 @@ use std::path::Path;
 use std::time::Duration;
 use synconce_testkit::harness::{Need, Place, StartedCommand, eventually, trial};
 use synconce_testkit::process;
-use synconce_testkit::rig::Rig;
 
 pub fn trials() -> Vec<Trial> {
     vec![
         trial(the_user_is_the_one_of_the_option, &NEEDS),
         trial(binds_are_there_and_what_is_written_to_them_stays, &NEEDS),
-        trial(syncs_in_the_tree_are_held_beside_a_bind_of_another_disk, &NEEDS),
         trial(a_run_has_what_a_root_needs_and_leaves_none_of_it, &NEEDS),
         trial(ps_shows_what_keeps_a_tree_entered, &NEEDS),
         trial(a_command_gets_the_documented_variables_and_no_secret, &NEEDS),
@@ -99,24 +97,6 @@ fn binds_are_there_and_what_is_written_to_them_stays(place: &Place) {
     let marked = run(&[&bind("shared", "/out")], "ls /tmp/there");
     assert!(marked.status.code() != Some(0) || marked.stdout == "/tmp/there\n", "{marked:?}");
     assert!(!Path::new("/tmp/there").exists());
-}
-
-fn syncs_in_the_tree_are_held_beside_a_bind_of_another_disk(place: &Place) {
-    let (site, rig) = (with_base(place), Rig::builder().size(64 << 20).up().unwrap());
-    let bind = format!("{}:/mnt", rig.path().display());
-    for strategy in ["overlay", "copy"] {
-        let options = ["run", "--from", "base", "--strategy", strategy, "--bind", &bind, "--stats"];
-        let script = "for at in /data /mnt; do echo x >$at/new; sync $at/new; done";
-        let ended = site.ends(&[&options[..], &["--", "/bin/sh", "-ec", script]].concat());
-        let held = ended.stderr.lines().find(|line| line.starts_with("fsync "));
-        let counts: Vec<_> = held.into_iter().flat_map(str::split_whitespace).collect();
-        assert_eq!(counts, ["fsync", "2", "0", "0"], "{strategy}: {ended:?}");
-        let committed = ended.stderr.lines().filter(|line| line.starts_with("commit /"));
-        let wanted = format!("commit {} ", rig.path().display());
-        assert!(committed.clone().count() == 1, "{strategy}: {ended:?}");
-        assert!(committed.clone().all(|line| line.starts_with(&wanted)), "{strategy}: {ended:?}");
-    }
-    rig.down().unwrap();
 }
 
 fn a_run_has_what_a_root_needs_and_leaves_none_of_it(place: &Place) {

@@ -162,9 +162,6 @@ impl Active {
         if devices.iter().any(|device| self.volatile.contains(device)) {
             return Some(PassReason::Volatile);
         }
-        if self.are_discarded(devices) {
-            return None;
-        }
         let uncovered = self.uncovered(devices)?;
         if !self.scope.admits(uncovered) {
             return Some(PassReason::CommitOnly);
@@ -174,7 +171,7 @@ impl Active {
 
     /// Returns the work that has to be done before a call on `devices` is held.
     pub(crate) fn needed_work(&self, devices: &[DeviceId]) -> Option<WorkKind> {
-        if !self.options.commit || self.are_discarded(devices) {
+        if !self.options.commit {
             return None;
         }
         if !self.markers.are_durable && !mutant::is_at_first("marker-late") {
@@ -196,18 +193,12 @@ impl Active {
     /// Notes that a call on `devices` is held, so that the commit covers it. Returns whether one of
     /// them was pinned after the command had started.
     pub(crate) fn cover_call(&mut self, devices: &[DeviceId]) -> bool {
-        if !self.options.commit || self.are_discarded(devices) {
+        if !self.options.commit {
             return false;
         }
         self.held_since = true;
         self.scope.add_call(devices, &self.pins);
         devices.iter().any(|device| self.pins.find(*device).is_some_and(|pin| !pin.early))
-    }
-
-    /// Whether calls on `devices`, which are not empty, are held and not committed.
-    fn are_discarded(&self, devices: &[DeviceId]) -> bool {
-        let is_elsewhere = |device: &DeviceId| !self.scope.admits(*device);
-        self.options.hold_elsewhere && !devices.is_empty() && devices.iter().all(is_elsewhere)
     }
 
     fn uncovered(&self, devices: &[DeviceId]) -> Option<DeviceId> {

@@ -298,8 +298,6 @@ fn hold(
         environment: Some(environment),
         commit: !commit_only.is_empty(),
         commit_only,
-        // The tree is discarded, or committed by `tree commit`.
-        hold_elsewhere: true,
         patience: PATIENCE,
         by_program: counts,
         ..RunOptions::default()
