@@ -52,7 +52,7 @@ pub fn run(arguments: RunArguments) -> Result<ExitCode, CommandError> {
         json = None;
     }
     if !arguments.no_commit && synconce_run::is_uncommitted() {
-        notice("nothing is committed: the run around this one has --no-commit");
+        notice("nothing is committed: the run around this one commits nothing");
     }
     let output = Output::open(json, Stream::Errors)?;
     let wants_stats = arguments.stats || output.is_json();

@@ -1,6 +1,7 @@
 //! `synconce tree`
 
 mod bar;
+mod bound_disks;
 mod check;
 mod enter;
 pub(super) mod environment;

@@ -62,7 +62,7 @@ fn a_run_in_one_that_commits_nothing_says_so_unless_it_is_told_the_same() {
             let words = [&[binary(), "run"], inner, &["--", "true"]].concat();
             let run = place.run(outer, &words);
             assert!(run.status.success(), "{run:?}");
-            run.stderr.matches("nothing is committed: the run around this one has").count()
+            run.stderr.matches("nothing is committed: the run around this one").count()
         };
         assert_eq!(said(&["--no-commit"], &[]), 1);
         assert_eq!(said(&["--no-commit"], &["--root", "/", "--sealed"]), 1);

@@ -202,8 +202,10 @@ fn a_signal_ends_a_check_also_while_dockerd_hangs(place: &Place) {
 fn steps_that_wait(place: &Place) -> [PathBuf; 2] {
     let [real, waits, go] = ["real-runc", "waits", "go"].map(|name| place.path(name));
     fs::copy("/usr/sbin/runc", &real).unwrap();
+    // The loop ends with the place, too.
+    let [begun, end] = [&waits, &go].map(|path| path.display());
     let wait =
-        format!("touch {}; until [ -e {} ]; do sleep 0.02; done", waits.display(), go.display());
+        format!("touch {begun}; until [ -e {end} ] || ! [ -e {begun} ]; do sleep 0.02; done");
     let script = format!(
         "#!/bin/sh\ncase \" $* \" in *' run '*) {wait};; esac\nexec {} \"$@\"\n",
         real.display()

@@ -4,19 +4,22 @@ use crate::roots;
 use crate::site::{Site, limit, same};
 use crate::verbs::{NEEDS, with_base};
 use libtest_mimic::Trial;
+use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
 use std::collections::BTreeSet;
 use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::symlink;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use synconce_testkit::harness::{Need, Place, StartedCommand, eventually, trial};
 use synconce_testkit::process;
+use synconce_testkit::rig::Rig;
 
 pub fn trials() -> Vec<Trial> {
     vec![
         trial(the_user_is_the_one_of_the_option, &NEEDS),
         trial(binds_are_there_and_what_is_written_to_them_stays, &NEEDS),
+        trial(disks_below_a_bind_are_committed, &NEEDS),
         trial(a_run_has_what_a_root_needs_and_leaves_none_of_it, &NEEDS),
         trial(ps_shows_what_keeps_a_tree_entered, &NEEDS),
         trial(a_command_gets_the_documented_variables_and_no_secret, &NEEDS),
@@ -97,6 +100,39 @@ fn binds_are_there_and_what_is_written_to_them_stays(place: &Place) {
     let marked = run(&[&bind("shared", "/out")], "ls /tmp/there");
     assert!(marked.status.code() != Some(0) || marked.stdout == "/tmp/there\n", "{marked:?}");
     assert!(!Path::new("/tmp/there").exists());
+}
+
+fn disks_below_a_bind_are_committed(place: &Place) {
+    let site = with_base(place);
+    let disk = || Rig::builder().size(64 << 20).mount_options("commit=300").up().unwrap();
+    for on_a_disk in [true, false] {
+        let (outer, inner) = (disk(), disk());
+        let bound = if on_a_disk { outer.path().to_owned() } else { memory(place) };
+        let below = bound.join("below");
+        fs::create_dir(&below).unwrap();
+        mount_bind(inner.path(), &below).unwrap();
+        let flushes = inner.disk().stats().unwrap().flushes;
+        let bind = format!("{}:/mnt", bound.display());
+        let script = "echo x >/mnt/below/new; sync /mnt/below/new";
+        let options = ["run", "--from", "base", "--bind", &bind, "--stats"];
+        let ended = site.ends(&[&options[..], &["--", "/bin/sh", "-ec", script]].concat());
+        let committed = ended.stderr.lines().filter(|line| line.starts_with("commit /"));
+        assert_eq!(committed.count(), 1 + usize::from(on_a_disk), "{ended:?}");
+        assert!(inner.disk().stats().unwrap().flushes > flushes, "{ended:?}");
+        unmount(&below, UnmountFlags::empty()).unwrap();
+        if !on_a_disk {
+            unmount(&bound, UnmountFlags::empty()).unwrap();
+        }
+        [outer, inner].into_iter().for_each(|rig| rig.down().unwrap());
+    }
+}
+
+/// Mounts a file system in memory, and returns its mount point.
+fn memory(place: &Place) -> PathBuf {
+    let point = place.path("memory");
+    fs::create_dir(&point).unwrap();
+    mount("tmpfs", &point, "tmpfs", MountFlags::empty(), None).unwrap();
+    point
 }
 
 fn a_run_has_what_a_root_needs_and_leaves_none_of_it(place: &Place) {

@@ -16,6 +16,9 @@ pub(super) fn clear(arguments: &StatusArguments) -> Result<ExitCode, CommandErro
     let mut cleared = Vec::new();
     let mut failure: Option<CommandError> = None;
     for typed in &arguments.clear {
+        if cleared.contains(typed) {
+            continue;
+        }
         match clear_run(arguments, typed) {
             Ok((id, runs)) => {
                 if !output.is_json() {

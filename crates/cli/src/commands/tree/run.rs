@@ -1,6 +1,7 @@
 //! `synconce tree run`: a command in a clone, under a hold.
 
 use super::bar::Bar;
+use super::bound_disks::disks_of;
 use super::environment::{self, Variables};
 use super::failure::verb_on;
 use super::limits::Limited;
@@ -23,9 +24,7 @@ use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use synconce_durable::error::{Context, Error};
-use synconce_durable::pins;
 use synconce_durable::standard_paths;
-use synconce_probe::mounts;
 use synconce_run::{Accounts, Balance, Ending, Finished, RunError, RunOptions, RunOutcome};
 use synconce_sys::process::give_up_inherited;
 use synconce_sys::{origin, reason};
@@ -291,8 +290,7 @@ fn hold(
 ) -> Result<Finished, CommandError> {
     // The binds outside the tree outlive a discarded clone, so they are committed.
     let elsewhere = binds.iter().filter(|bind| !bind.read_only);
-    let elsewhere = elsewhere.map(|bind| PathBuf::from(&bind.source));
-    let commit_only: Vec<PathBuf> = elsewhere.filter(|path| is_on_a_disk(path)).collect();
+    let commit_only: Vec<PathBuf> = disks_of(elsewhere.map(|bind| Path::new(&bind.source)));
     let options = RunOptions {
         command,
         environment: Some(environment),
@@ -306,12 +304,6 @@ fn hold(
         return bare(&options);
     }
     Ok(synconce_run::run(&options, screen))
-}
-
-/// Whether `path` is on a disk file system: memory and devices have nothing to commit.
-fn is_on_a_disk(path: &Path) -> bool {
-    let mounts = mounts::ours().unwrap_or_default();
-    pins::mount_of(path, &mounts).is_ok_and(|mount| mount.kind().is_held())
 }
 
 /// Runs the command without a hold: every sync is done, or held by an outer run.
