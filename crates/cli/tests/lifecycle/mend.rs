@@ -2,6 +2,7 @@
 //! that no command of a step finds anything to change.
 
 use super::other_users::{ALICE, machine, status, synconce};
+use rustix::mount::mount_bind;
 use std::fs;
 use synconce_testkit::harness::{Place, StartedCommand, eventually, finish, isolated, perl};
 
@@ -109,6 +110,46 @@ fn a_dry_run_prints_the_commands_for_the_root_of_the_run_or_where_its_disk_is_no
         let other = place.text("other");
         let unmarked = format!("mend {other}: it has no marker of the run {id}");
         assert_fails(place, &["--root", &other, "--mend", &id, "-n"], 125, &unmarked);
+    });
+}
+
+#[test]
+fn a_target_is_mended_from_inside_by_the_command_that_status_prints_there() {
+    isolated(|place| {
+        fs::create_dir_all(place.path("root/var/lib")).unwrap();
+        let root = place.text("root");
+        let (run, id) = interrupt(place, &["--root", &root], "chroot /t apt-get; apt-get update");
+        end(place, &run);
+        // The target becomes the system, as by chroot or by a boot. Its former path leads nowhere.
+        mount_bind(place.path("root/var/lib"), "/var/lib").unwrap();
+        fs::rename(place.path("root"), place.path("moved")).unwrap();
+        let status = |words: &[&str]| {
+            let mut status = place.synconce(&[&["status"], words].concat());
+            status.env_remove("SYNCONCE_STATE_DIR");
+            finish(status.env("SYNCONCE_REGISTRY_DIR", place.path("none")))
+        };
+        let said = status(&[]).stdout;
+        let anew = "if you can make this system anew, do so where the run was started:\n      synconce run --root ";
+        assert!(said.contains(anew), "{said}");
+        let mend = format!(
+            "\n      synconce status --mend {id}\n      (repeat here what the command did in {root})\n  then: "
+        );
+        assert!(said.contains(&mend), "{said}");
+        for words in [&["--mend", &id, "--dry-run"][..], &["--root", "/", "--mend", &id, "-n"]] {
+            let printed = status(words);
+            assert!(printed.status.success(), "{printed:?}");
+            assert!(
+                printed.stdout.contains("\nchroot / env UCF_FORCE_CONFFOLD=1 dpkg "),
+                "{printed:?}"
+            );
+        }
+        // A state directory that only has a copy of the marker does not make the host the target.
+        rustix::mount::unmount("/var/lib", rustix::mount::UnmountFlags::empty()).unwrap();
+        let copy = place.path("moved/var/lib/synconce");
+        let mut copied = place.synconce(&["status", "--mend", &id, "-n"]);
+        let refused = finish(copied.env("SYNCONCE_STATE_DIR", copy));
+        let wanted = format!("synconce: cannot mend /: it has no marker of the run {id}\n");
+        assert!(refused.stderr.starts_with(&wanted), "{refused:?}");
     });
 }
 

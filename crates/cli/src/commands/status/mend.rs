@@ -106,7 +106,7 @@ fn system(
     private: &Private,
     again: &str,
 ) -> Result<Option<PathBuf>, CommandError> {
-    let Some(root) = root.or(private.root.as_deref()) else { return Ok(None) };
+    let Some(root) = root.or_else(|| private.target()) else { return Ok(None) };
     let marked = target::markers(root)?;
     if !marked.iter().any(|marked| marked.run() == found.run()) {
         let shown = shell(&[root.to_string_lossy().into_owned()]);
