@@ -1,9 +1,11 @@
 //! What to do about an interrupted run.
 
+mod anew;
 mod installer;
 mod packages;
 
 use crate::text::{is_typable, shell};
+pub use anew::OldTarget;
 use installer::Installs;
 use packages::CalledByProgram;
 pub use packages::MendStep;
@@ -16,12 +18,13 @@ use synconce_run::Process;
 
 /// Returns lines of advice for the user's own interrupted run `record`; commands are indented.
 /// `running` are the processes that remain of the run, and `root` is the target of `--root`.
-/// `marked` is that target if the marker of the run is in it.
+/// `marked` is that target if the marker of the run is in it, and `old` the target of the run.
 pub fn advice(
     record: Option<&RunRecord>,
     id: &str,
     root: Option<&Path>,
     marked: Option<&Path>,
+    old: Option<&OldTarget>,
     running: &[Process],
 ) -> Vec<String> {
     let mut lines = end(running);
@@ -29,7 +32,7 @@ pub fn advice(
         // The state directory of the host has the marker of every run.
         Some((record, private)) => {
             let marked = marked.filter(|root| *root != Path::new("/"));
-            lines.extend(mend_and_repeat(record, private, id, marked));
+            lines.extend(mend_and_repeat(record, private, id, marked, old));
         }
         None => lines.push(
             "its marker is damaged; throw away what was being made, and make it again".into(),
@@ -45,6 +48,7 @@ fn mend_and_repeat(
     private: &Private,
     id: &str,
     marked: Option<&Path>,
+    old: Option<&OldTarget>,
 ) -> Vec<String> {
     let installs = Installs::from_command(&private.command);
     let system = marked.or_else(|| private.target());
@@ -56,6 +60,7 @@ fn mend_and_repeat(
         vec![why.to_owned(), mend]
     });
     let on_host = on_host.unwrap_or_default();
+    let away = || throw_away(record, private, installs, old);
     match installed(record, private, installs, system) {
         Ok(Installed::Known) => keep_system(record, private, installs, mend(marked), on_host),
         Ok(Installed::Perhaps) => {
@@ -68,9 +73,9 @@ fn mend_and_repeat(
                 let place = format!("{place}, install every package again, first:");
                 [why.to_owned(), place, mend]
             });
-            [mend.collect(), on_host, throw_away(record, private, installs)].concat()
+            [mend.collect(), on_host, away()].concat()
         }
-        Err(_) => [on_host, throw_away(record, private, installs)].concat(),
+        Err(_) => [on_host, away()].concat(),
     }
 }
 
@@ -110,13 +115,19 @@ fn keep_system(
 }
 
 /// Returns what to do about a run whose result is thrown away.
-fn throw_away(record: &RunRecord, private: &Private, installs: Installs) -> Vec<String> {
+fn throw_away(
+    record: &RunRecord,
+    private: &Private,
+    installs: Installs,
+    old: Option<&OldTarget>,
+) -> Vec<String> {
     let then = if private.in_root {
         "may be empty or old; throw this system away, and run again where the run was started:"
     } else {
         "may be empty or old; throw the result away and run it again:"
     };
-    let mut lines = vec![format!("files that it wrote{} {then}", places(record))];
+    let mut lines = anew::lines(private, old);
+    lines.push(format!("files that it wrote{} {then}", places(record)));
     if installs.lists && !private.in_root {
         // apt takes a list that is there for one that it has fetched.
         lines.push("    rm -rf /var/lib/apt/lists/*".to_owned());
