@@ -110,6 +110,10 @@ fn a_dry_run_prints_the_commands_for_the_root_of_the_run_or_where_its_disk_is_no
         let other = place.text("other");
         let unmarked = format!("mend {other}: it has no marker of the run {id}");
         assert_fails(place, &["--root", &other, "--mend", &id, "-n"], 125, &unmarked);
+        // On another machine.
+        fs::remove_dir_all(place.path("state")).unwrap();
+        let only = format!("mend {id}: only {moved} has its marker, which anyone may have written");
+        assert_fails(place, &["--root", &moved, "--mend", &id[..4]], 125, &only);
     });
 }
 
