@@ -62,7 +62,11 @@ impl Marker {
     /// Names the act and path: a read-only or full file system, missing rights.
     pub fn arm(state: &Path, record: &RunRecord, root: Option<&Path>) -> Result<Self, Error> {
         let directory = state.join(RUNS);
-        let content = MarkerContent::from_record(record).map_err(std::io::Error::from);
+        let mut record = record.clone();
+        if let Some(private) = &mut record.private {
+            private.in_root = root.is_some();
+        }
+        let content = MarkerContent::from_record(&record).map_err(std::io::Error::from);
         let content = content.on("cannot write a marker in", &directory)?;
         let mut directories = Directories::default();
         let armed = again_while_gone(|| {

@@ -5,6 +5,7 @@ use crate::pins::Pin;
 use crate::text;
 use serde::{Deserialize, Serialize};
 use std::io::ErrorKind;
+use std::ops::Not;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -55,6 +56,17 @@ pub struct Private {
     /// The directory of `--root`, if it was given.
     #[serde(serialize_with = "text::path_if_any")]
     pub root: Option<PathBuf>,
+    /// Whether this file is in the root of `--root`. `root` and `directory` are paths of the system
+    /// on which the run was started.
+    #[serde(default, skip_serializing_if = "Not::not")]
+    pub in_root: bool,
+}
+
+impl Private {
+    /// Returns the root of `--root` in the system whose state directory has this file.
+    pub fn target(&self) -> Option<&Path> {
+        if self.in_root { Some(Path::new("/")) } else { self.root.as_deref() }
+    }
 }
 
 impl RunRecord {

@@ -1,9 +1,11 @@
 //! What to do about an interrupted run.
 
+mod anew;
 mod installer;
 mod packages;
 
 use crate::text::{is_typable, shell};
+pub use anew::OldTarget;
 use installer::Installs;
 use packages::CalledByProgram;
 pub use packages::MendStep;
@@ -16,12 +18,13 @@ use synconce_run::Process;
 
 /// Returns lines of advice for the user's own interrupted run `record`; commands are indented.
 /// `running` are the processes that remain of the run, and `root` is the target of `--root`.
-/// `marked` is that target if the marker of the run is in it.
+/// `marked` is that target if the marker of the run is in it, and `old` the target of the run.
 pub fn advice(
     record: Option<&RunRecord>,
     id: &str,
     root: Option<&Path>,
     marked: Option<&Path>,
+    old: Option<&OldTarget>,
     running: &[Process],
 ) -> Vec<String> {
     let mut lines = end(running);
@@ -29,7 +32,7 @@ pub fn advice(
         // The state directory of the host has the marker of every run.
         Some((record, private)) => {
             let marked = marked.filter(|root| *root != Path::new("/"));
-            lines.extend(mend_and_repeat(record, private, id, marked));
+            lines.extend(mend_and_repeat(record, private, id, marked, old));
         }
         None => lines.push(
             "its marker is damaged; throw away what was being made, and make it again".into(),
@@ -45,17 +48,19 @@ fn mend_and_repeat(
     private: &Private,
     id: &str,
     marked: Option<&Path>,
+    old: Option<&OldTarget>,
 ) -> Vec<String> {
     let installs = Installs::from_command(&private.command);
-    let system = marked.or(private.root.as_deref());
+    let system = marked.or_else(|| private.target());
     // A marker with another name is no argument of --mend.
     let mend = |root| is_typable(id).then(|| format!("    {}", command("--mend", id, root)));
-    let is_beside = installs.here && private.root.as_ref().is_some_and(|it| it != Path::new("/"));
+    let is_beside = installs.here && private.target().is_some_and(|it| it != Path::new("/"));
     let on_host = mend(Some(Path::new("/"))).filter(|_| is_beside).map(|mend| {
         let why = "it installed packages on this system, too; install every package again, first:";
         vec![why.to_owned(), mend]
     });
     let on_host = on_host.unwrap_or_default();
+    let away = || throw_away(record, private, installs, old);
     match installed(record, private, installs, system) {
         Ok(Installed::Known) => keep_system(record, private, installs, mend(marked), on_host),
         Ok(Installed::Perhaps) => {
@@ -68,9 +73,9 @@ fn mend_and_repeat(
                 let place = format!("{place}, install every package again, first:");
                 [why.to_owned(), place, mend]
             });
-            [mend.collect(), on_host, throw_away(record, private, installs)].concat()
+            [mend.collect(), on_host, away()].concat()
         }
-        Err(_) => [on_host, throw_away(record, private, installs)].concat(),
+        Err(_) => [on_host, away()].concat(),
     }
 }
 
@@ -83,11 +88,15 @@ fn keep_system(
     mend: Option<String>,
     on_host: Vec<String>,
 ) -> Vec<String> {
-    let again = again_line(record, private);
+    let anew = if private.in_root {
+        "if you can make this system anew, do so where the run was started:"
+    } else {
+        "if you can make that system anew, do so, and run there:"
+    };
     let mut lines = vec![
         format!("files that it wrote{} may be empty or old", places(record)),
-        "if you can make that system anew, do so, and run there:".to_owned(),
-        again.clone(),
+        anew.to_owned(),
+        again_line(record, private),
     ];
     // The same command alone skips packages that dpkg takes for installed.
     if let Some(mend) = mend {
@@ -98,7 +107,7 @@ fn keep_system(
         lines.push(mend);
     }
     lines.extend(on_host);
-    lines.push(again);
+    lines.push(repeat_line(record, private));
     if private.root.is_none() && (installs.in_root || installs.in_new_root) {
         lines.push("make the other roots anew in which it installed packages".to_owned());
     }
@@ -106,12 +115,20 @@ fn keep_system(
 }
 
 /// Returns what to do about a run whose result is thrown away.
-fn throw_away(record: &RunRecord, private: &Private, installs: Installs) -> Vec<String> {
-    let mut lines = vec![format!(
-        "files that it wrote{} may be empty or old; throw the result away and run it again:",
-        places(record)
-    )];
-    if installs.lists {
+fn throw_away(
+    record: &RunRecord,
+    private: &Private,
+    installs: Installs,
+    old: Option<&OldTarget>,
+) -> Vec<String> {
+    let then = if private.in_root {
+        "may be empty or old; throw this system away, and run again where the run was started:"
+    } else {
+        "may be empty or old; throw the result away and run it again:"
+    };
+    let mut lines = anew::lines(private, old);
+    lines.push(format!("files that it wrote{} {then}", places(record)));
+    if installs.lists && !private.in_root {
         // apt takes a list that is there for one that it has fetched.
         lines.push("    rm -rf /var/lib/apt/lists/*".to_owned());
     }
@@ -155,7 +172,7 @@ fn installed(
 ) -> Result<Installed, &'static str> {
     // `run --root DIR` does not confine the command: its own system is that at `/`.
     let is_known = match root {
-        Some(root) if private.root.is_some() && root != Path::new("/") => {
+        Some(root) if private.in_root || private.root.is_some() && root != Path::new("/") => {
             installs.in_root && !installs.in_new_root
         }
         _ => installs.here,
@@ -182,7 +199,7 @@ pub fn after_steps(
     root: Option<&Path>,
 ) -> [String; 3] {
     let repeat = "every package is installed again; now repeat what was interrupted:";
-    [repeat.to_owned(), again_line(record, private), then_clear(id, root)]
+    [repeat.to_owned(), repeat_line(record, private), then_clear(id, root)]
 }
 
 /// Returns when the machine was booted, in seconds since 1970, if that was after the run.
@@ -264,6 +281,16 @@ pub fn command(option: &str, id: &str, root: Option<&Path>) -> String {
     shell(&words)
 }
 
+/// Returns what repeats the run in a system that was mended.
+fn repeat_line(record: &RunRecord, private: &Private) -> String {
+    match &private.root {
+        Some(root) if private.in_root => {
+            format!("    (repeat here what the command did in {})", root.display())
+        }
+        _ => again_line(record, private),
+    }
+}
+
 fn again_line(record: &RunRecord, private: &Private) -> String {
     match again(record, private) {
         Ok(line) => format!("    {line}"),
@@ -318,7 +345,8 @@ mod tests {
             let record = RunRecord::from_public(text.to_string().as_bytes()).unwrap();
             let command = ["sh", "-c", script].map(str::to_owned).to_vec();
             let root = root.map(Into::into);
-            let private = Private { command, options: None, root, directory: "/".into() };
+            let directory = "/".into();
+            let private = Private { command, options: None, root, directory, in_root: false };
             let installs = Installs::from_command(&private.command);
             installed(&record, &private, installs, target.map(Path::new))
         };

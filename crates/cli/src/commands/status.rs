@@ -323,7 +323,9 @@ fn advise(runs: &mut [Shown], root: Option<&Path>, in_root: &HashSet<RunKey>) {
         } else if run.is_of_another() {
             advice_for_root(&run.id, root, &run.running)
         } else {
-            advice(run.run.as_ref(), &run.id, root, marked, &run.running)
+            let private = run.run.as_ref().and_then(|record| record.private.as_ref());
+            let old = private.and_then(|private| target::old(private, &run.run()));
+            advice(run.run.as_ref(), &run.id, root, marked, old.as_ref(), &run.running)
         };
     }
 }

@@ -3,6 +3,7 @@
 
 use super::exit_codes::executable;
 use super::other_users::{ALICE, machine, status, synconce};
+use rustix::mount::mount_bind;
 use std::fs;
 use synconce_testkit::harness::{
     Place, StartedCommand, binary, eventually, finish, isolated, perl,
@@ -129,6 +130,50 @@ fn a_dry_run_prints_the_commands_for_the_root_of_the_run_or_where_its_disk_is_no
         let other = place.text("other");
         let unmarked = format!("mend {other}: it has no marker of the run {id}");
         assert_fails(place, &["--root", &other, "--mend", &id, "-n"], 125, &unmarked);
+        // On another machine.
+        fs::remove_dir_all(place.path("state")).unwrap();
+        let only = format!("mend {id}: only {moved} has its marker, which anyone may have written");
+        assert_fails(place, &["--root", &moved, "--mend", &id[..4]], 125, &only);
+    });
+}
+
+#[test]
+fn a_target_is_mended_from_inside_by_the_command_that_status_prints_there() {
+    isolated(|place| {
+        fs::create_dir_all(place.path("root/var/lib")).unwrap();
+        let root = place.text("root");
+        let (run, id) = interrupt(place, &["--root", &root], "chroot /t apt-get; apt-get update");
+        end(place, &run);
+        // The target becomes the system, as by chroot or by a boot. Its former path leads nowhere.
+        mount_bind(place.path("root/var/lib"), "/var/lib").unwrap();
+        fs::rename(place.path("root"), place.path("moved")).unwrap();
+        let status = |words: &[&str]| {
+            let mut status = place.synconce(&[&["status"], words].concat());
+            status.env_remove("SYNCONCE_STATE_DIR");
+            finish(status.env("SYNCONCE_REGISTRY_DIR", place.path("none")))
+        };
+        let said = status(&[]).stdout;
+        let anew = "if you can make this system anew, do so where the run was started:\n      synconce run --root ";
+        assert!(said.contains(anew), "{said}");
+        let mend = format!(
+            "\n      synconce status --mend {id}\n      (repeat here what the command did in {root})\n  then: "
+        );
+        assert!(said.contains(&mend), "{said}");
+        for words in [&["--mend", &id, "--dry-run"][..], &["--root", "/", "--mend", &id, "-n"]] {
+            let printed = status(words);
+            assert!(printed.status.success(), "{printed:?}");
+            assert!(
+                printed.stdout.contains("\nchroot / env UCF_FORCE_CONFFOLD=1 dpkg "),
+                "{printed:?}"
+            );
+        }
+        // A state directory that only has a copy of the marker does not make the host the target.
+        rustix::mount::unmount("/var/lib", rustix::mount::UnmountFlags::empty()).unwrap();
+        let copy = place.path("moved/var/lib/synconce");
+        let mut copied = place.synconce(&["status", "--mend", &id, "-n"]);
+        let refused = finish(copied.env("SYNCONCE_STATE_DIR", copy));
+        let wanted = format!("synconce: cannot mend /: it has no marker of the run {id}\n");
+        assert!(refused.stderr.starts_with(&wanted), "{refused:?}");
     });
 }
 
@@ -143,7 +188,8 @@ fn a_run_of_a_script_is_mended_if_files_of_dpkg_changed_meanwhile() {
         let said = place.status(&[]).stdout;
         let both = format!(
             "  in {root}, install every package again, first:\n      \
-             synconce status --mend {id}\n  files that it wrote"
+             synconce status --mend {id}\n  if the run made all that is in {root}, empty it first:\n      \
+             find -H {root} -xdev -mindepth 1 -delete\n  files that it wrote"
         );
         assert!(said.contains(&both), "{said}");
         assert!(said.contains("; throw the result away and run it again:\n      syn"), "{said}");

@@ -246,8 +246,46 @@ fn the_hint_clears_the_marker_in_the_root_and_the_marker_of_the_host() {
             assert!(cleared.status.success(), "{typed}: {cleared:?}");
             let left = place.status(&["--root", "target"]);
             assert_eq!((left.status.code(), left.stdout.as_str()), (Some(0), ""), "{typed}");
+            assert!(!place.path("target/var/lib/synconce").exists(), "{typed}");
             fs::remove_dir_all(place.path("target")).unwrap();
         }
+    });
+}
+
+#[test]
+fn an_interrupted_builder_can_be_run_again_by_the_lines_of_status() {
+    isolated(|place| {
+        for name in ["target", "host"] {
+            fs::create_dir(place.path(name)).unwrap();
+        }
+        for name in ["data", "host/kept"] {
+            place.write(name, "");
+        }
+        let script = "mkdir target/dev; for i in 1 2; do mount --bind host target/dev; done; \
+                      sync data; kill -9 $PPID; exit; mmdebstrap bookworm target";
+        let run = place.run(&["--root", "target"], &["sh", "-ec", script]);
+        assert_eq!(run.status.code(), Some(125), "{run:?}");
+        eventually("all have ended", || !place.status(&[]).stdout.contains("still running"));
+        let (said, target) = (place.status(&[]).stdout, place.text("target"));
+        let empty = format!(
+            "umount {target}/dev {target}/dev && find -H {target} -xdev -mindepth 1 -delete"
+        );
+        let wanted = format!(
+            "  if the run made all that is in {target}, unmount what is mounted there, and empty it \
+             first:\n      {empty}\n  files that it wrote"
+        );
+        assert!(said.contains(&wanted), "{said}");
+        let emptied = finish(place.command("sh").args(["-c", &empty]));
+        assert!(emptied.status.success(), "{emptied:?}");
+        assert_eq!(fs::read_dir(&target).unwrap().count(), 0);
+        assert!(place.path("host/kept").exists());
+        let said = place.status(&[]).stdout;
+        assert!(!said.contains(" first:\n"), "another directory may be there now: {said}");
+        fs::remove_dir(&target).unwrap();
+        let said = place.status(&[]).stdout;
+        let make =
+            format!("  {target} is gone; make it first:\n      mkdir --parents {target}\n  f");
+        assert!(said.contains(&make), "{said}");
     });
 }
 

@@ -3,6 +3,7 @@
 use crate::roots;
 use crate::site::{Site, limit};
 use libtest_mimic::Trial;
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -18,6 +19,8 @@ pub fn trials() -> Vec<Trial> {
         trial(in_a_sealed_run_each_verb_is_refused, &NEEDS),
         trial(a_sealed_run_names_no_process_that_empties_the_trash, &NEEDS),
         trial(a_commit_in_a_tree_run_with_the_store_is_flushed, &NEEDS),
+        trial(the_marker_of_an_interrupted_run_is_named_at_the_import, &NEEDS),
+        trial(a_store_in_memory_is_named_by_what_promises_durability, &NEEDS),
     ]
 }
 
@@ -254,4 +257,57 @@ fn a_sealed_run_names_no_process_that_empties_the_trash(place: &Place) {
     let ended = process::run(&mut run, limit()).unwrap();
     assert!(ended.status.success() && ended.stderr.is_empty(), "{ended:?}");
     assert_eq!(fs::read_dir(store.join("trash")).unwrap().count(), 0);
+}
+
+/// dpkg may be half configured there, and each clone would report the run as its own.
+fn the_marker_of_an_interrupted_run_is_named_at_the_import(place: &Place) {
+    let (site, source) = (Site::plain(place), roots::small(place, "source"));
+    let root = source.to_str().unwrap();
+    let run = place.run(&["--root", root], &["sh", "-c", "sync $0; kill -9 $PPID", root]);
+    assert_eq!(run.status.code(), Some(125), "{run:?}");
+    let archive = place.text("source.tar");
+    assert!(place.bare(&["tar", "-C", root, "-cf", &archive, "."]).status.success());
+    let what = "has the marker of an interrupted run, which each clone will report";
+    let shown = format!("`synconce status --root {root}` shows what to do");
+    for (name, source, remedy) in [("one", root, shown.as_str()), ("two", &archive, "make it anew")]
+    {
+        let imported = site.well(&["import", name, source]);
+        let wanted = format!("synconce: {source} {what}; {remedy}; then import it again\n");
+        assert!(imported.stderr.contains(&wanted), "{imported:?}");
+    }
+    let id = place.status(&[]).stdout.split(' ').next().unwrap().to_owned();
+    assert!(place.status(&["--clear", &id]).status.success());
+    let imported = site.well(&["import", "three", root]);
+    assert!(!imported.stderr.contains(what), "{imported:?}");
+}
+
+fn a_store_in_memory_is_named_by_what_promises_durability(place: &Place) {
+    let (source, memory) = (roots::small(place, "source"), place.path("memory"));
+    fs::create_dir(&memory).unwrap();
+    let source = source.to_str().unwrap();
+    let verbs: [&[&str]; 6] = [
+        &["init"],
+        &["import", "base", source],
+        &["run", "--from", "base", "--commit", "new", "--", "true"],
+        &["clone", "base", "work"],
+        &["run", "work", "--", "touch", "/new"],
+        &["commit", "work"],
+    ];
+    mount("none", &memory, "tmpfs", MountFlags::empty(), None).unwrap();
+    for (site, in_memory) in [(Site::new(place, &memory, None), true), (Site::plain(place), false)]
+    {
+        let store = site.store();
+        let notice =
+            format!("the store {} is in memory: a reboot removes its trees\n", store.display());
+        for words in verbs {
+            let said = site.well(words).stderr;
+            let promises = !words.contains(&"work") || words[0] == "commit";
+            assert_eq!(
+                said.matches(&notice).count(),
+                usize::from(in_memory && promises),
+                "{words:?}: {said}"
+            );
+        }
+    }
+    unmount(&memory, UnmountFlags::DETACH).unwrap();
 }

@@ -248,6 +248,7 @@ pub(crate) fn record(options: &RunOptions, pins: &Pins) -> RunRecord {
             options: options.typed.clone(),
             directory: env::current_dir().unwrap_or_default(),
             root: options.root.clone(),
+            in_root: false,
         }),
         started: now(),
         boot: boot_id().unwrap_or_default(),

@@ -6,7 +6,7 @@ use crate::commands::error::CommandError;
 use crate::commands::output::{Output, Stream};
 use crate::text::{notice, say};
 use std::collections::HashSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use synconce_durable::recovery::{self, FoundMarker, MarkerState, RunKey};
 use synconce_run::{forget_failed_commit, processes_of};
@@ -98,5 +98,5 @@ fn clear_run(
 
 /// Returns the `--root` of the run of `found`.
 fn root_of(found: &FoundMarker) -> Option<PathBuf> {
-    found.record.as_ref()?.private.as_ref()?.root.clone()
+    found.record.as_ref()?.private.as_ref()?.target().map(Path::to_owned)
 }

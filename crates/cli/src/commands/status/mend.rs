@@ -1,6 +1,6 @@
 //! `synconce status --mend ID`
 
-use super::{id, markers, names, target};
+use super::{id, markers, names, others, target};
 use crate::arguments::StatusArguments;
 use crate::commands::advice::{MendStep, after_steps, command, steps};
 use crate::commands::error::CommandError;
@@ -28,8 +28,9 @@ const STATUS: &str = "synconce status";
 
 /// Runs the commands that install every package again, or prints them.
 pub(super) fn mend(arguments: &StatusArguments, typed: &str) -> Result<ExitCode, CommandError> {
-    let found = find(typed)?;
-    let (id, root) = (&found.id, arguments.root.as_deref());
+    let root = arguments.root.as_deref();
+    let found = find(typed, root)?;
+    let id = &found.id;
     let (record, private) = parts(&found)?;
     let again = command("--mend", id, root);
     let system = system(root, &found, private, &again)?;
@@ -74,22 +75,38 @@ pub(super) fn mend(arguments: &StatusArguments, typed: &str) -> Result<ExitCode,
 }
 
 /// Returns the user's own interrupted run whose ID is `typed` or begins with it. The commands are
-/// made from the record, so the record of another user is not taken.
-fn find(typed: &str) -> Result<FoundMarker, CommandError> {
+/// made from the record, so the record of another user is not taken, nor one in `root` alone.
+fn find(typed: &str, root: Option<&Path>) -> Result<FoundMarker, CommandError> {
     let own = markers()?;
-    let ids = own.iter().map(|found| found.id.clone()).collect();
+    let marked = root.map(target::markers).transpose()?.unwrap_or_default();
+    let ids = own.iter().chain(&marked).map(|found| found.id.clone()).collect();
     let id = id::only(typed, &ids)?;
     // sudo may keep the variable that names the state directory of its caller.
     let user = rustix::process::geteuid().as_raw();
     let mut own = own.into_iter().filter(|found| found.owner == user);
     let found = own
         .find(|found| found.id == id)
-        .ok_or_else(|| format!("cannot mend {id}: you have no interrupted run of this ID"))
-        .map_err(|error| refusal(error, STATUS))?;
+        .ok_or_else(|| unknown(&id, root.filter(|_| marked.iter().any(|found| found.id == id))))?;
     match found.state {
         MarkerState::Interrupted => Ok(found),
         MarkerState::InFlight => Err(format!("the run {id} is in flight, not interrupted").into()),
     }
+}
+
+/// Returns why the run `id` is not mended. `marked` is the target of `--root` if it has a marker of
+/// that name.
+fn unknown(id: &str, marked: Option<&Path>) -> CommandError {
+    let mut known = others::of_every_user().into_iter().chain(others::of_root());
+    if let Some(root) = marked.filter(|_| known.all(|found| found.id != id)) {
+        let root = shell(&[root.to_string_lossy().into_owned()]);
+        let error =
+            format!("cannot mend {id}: only {root} has its marker, which anyone may have written");
+        return refusal(
+            error,
+            format!("make the system in {root} anew; then: {STATUS} --root {root} --clear {id}"),
+        );
+    }
+    refusal(format!("cannot mend {id}: you have no interrupted run of this ID"), STATUS)
 }
 
 fn parts(found: &FoundMarker) -> Result<(&RunRecord, &Private), CommandError> {
@@ -108,7 +125,7 @@ fn system(
     private: &Private,
     again: &str,
 ) -> Result<Option<PathBuf>, CommandError> {
-    let Some(root) = root.or(private.root.as_deref()) else { return Ok(None) };
+    let Some(root) = root.or_else(|| private.target()) else { return Ok(None) };
     let marked = target::markers(root)?;
     if !marked.iter().any(|marked| marked.run() == found.run()) {
         let shown = shell(&[root.to_string_lossy().into_owned()]);

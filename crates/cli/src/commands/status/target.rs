@@ -4,12 +4,19 @@
 //! have written them. The target's file system may not answer.
 
 use super::apart;
+use crate::commands::advice::OldTarget;
 use crate::commands::error::CommandError;
 use crate::commands::root;
 use std::collections::HashSet;
-use std::path::Path;
+use std::fs::remove_dir;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use synconce_durable::error::Error;
+use synconce_durable::marker::RUNS;
+use synconce_durable::record::Private;
 use synconce_durable::recovery::{self, FoundMarker, MarkerState, RunKey};
-use synconce_durable::standard_paths::STATE_BELOW_ROOT;
+use synconce_durable::standard_paths::{self, STATE_BELOW_ROOT};
+use synconce_probe::mounts;
 
 /// Checks that `root` is a directory.
 ///
@@ -27,19 +34,55 @@ pub fn markers(root: &Path) -> Result<Vec<FoundMarker>, String> {
     apart::one(look).unwrap_or_else(|why| Err(no_answer(root, &why)))
 }
 
+/// Returns what is at the target of the run with the record `private`. Returns `None` without a target
+/// of its own, and for a directory that may be another one: it has no marker of the run.
+pub fn old(private: &Private, run: &RunKey) -> Option<OldTarget> {
+    let root = private.root.as_ref().filter(|_| !private.in_root)?;
+    let look = || {
+        let root = match root.canonicalize() {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Some(OldTarget::Missing),
+            other => other.ok().filter(|root| root != Path::new("/"))?,
+        };
+        let found = recovery::markers(&below(&root)).ok()?;
+        let is_marked = found.iter().any(|found| found.run() == *run);
+        is_marked.then(|| OldTarget::Marked(mount_points_below(&root)))
+    };
+    apart::one(look).ok().flatten()
+}
+
+/// Returns the mount points below `root`, innermost first.
+fn mount_points_below(root: &Path) -> Vec<PathBuf> {
+    let mounts = mounts::read("self").unwrap_or_default().into_iter().map(|mount| mount.point);
+    let mut below: Vec<_> =
+        mounts.filter(|point| point.starts_with(root) && point != root).collect();
+    below.sort_by(|a, b| b.cmp(a));
+    below
+}
+
 /// Clears the markers of the interrupted `runs` in `root`.
 pub fn clear(root: &Path, runs: &HashSet<RunKey>) -> Result<(), String> {
     let look = || {
         let mut found = recovery::markers(&below(root))?;
         found
             .retain(|found| found.state == MarkerState::Interrupted && runs.contains(&found.run()));
-        found.iter().try_for_each(recovery::clear)
+        found.iter().try_for_each(recovery::clear)?;
+        // A run that ends well removes the empty directories that it made in its target.
+        if !found.is_empty() && !is_own_state(&below(root)) {
+            let _ = remove_dir(below(root).join(RUNS)).and_then(|()| remove_dir(below(root)));
+        }
+        Ok(())
     };
-    let look = || look().map_err(|error| error.to_string());
+    let look = || look().map_err(|error: Error| error.to_string());
     apart::one(look).unwrap_or_else(|why| Err(no_answer(root, &why)))
 }
 
-fn below(root: &Path) -> std::path::PathBuf {
+/// Whether `state` is this user's own state directory, which stays.
+fn is_own_state(state: &Path) -> bool {
+    let own = standard_paths::state().and_then(|own| own.canonicalize().ok());
+    state.canonicalize().is_ok_and(|state| Some(state) == own)
+}
+
+fn below(root: &Path) -> PathBuf {
     root.join(STATE_BELOW_ROOT)
 }
 

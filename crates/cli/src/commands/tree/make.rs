@@ -3,19 +3,22 @@
 
 use super::bar::Bar;
 use super::failure::{outside, verb_on};
-use super::store::StorePath;
+use super::store::{StorePath, tell_of_memory};
 use crate::arguments::tree::{Clone, Commit, Import, Init, Rename};
 use crate::commands::error::CommandError;
 use crate::commands::output::{Output, print};
 use crate::text::{notice, shell};
-use rustix::fs::Access;
+use rustix::fs::{Access, Mode, OFlags, ResolveFlags, openat2};
 use serde_json::json;
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
+use synconce_durable::marker::RUNS;
+use synconce_durable::recovery;
+use synconce_durable::standard_paths::STATE_BELOW_ROOT;
 use synconce_fs::archive::{self, LeftOut, UnpackOptions};
 use synconce_fs::{CopyOptions, CopyReport};
 use synconce_tree::record::TreeName;
@@ -35,6 +38,7 @@ pub fn init(default: &StorePath, arguments: Init, output: Output) -> Result<(), 
     let choice = synconce_tree::choose(&store, &[], None)?;
     let (path, strategy) = (store.path().display().to_string(), choice.strategy);
     notice(&format!("trees in {path} are cloned by {strategy}: {}", choice.reason));
+    tell_of_memory(&store);
     output.write(&json!({
         "store": path,
         "strategy": strategy.as_str(),
@@ -68,16 +72,30 @@ pub fn import(store: &Store, arguments: Import, output: Output) -> Result<(), Co
     let bar = Bar::new("imported");
     let is_directory = source != Path::new("-") && source.is_dir();
     let (record, imported) = synconce_tree::import(store, name, strategy, &bar, |target| {
-        if is_directory {
-            copy_in(&arguments, target, store.path(), &bar)
+        let mut imported = if is_directory {
+            copy_in(&arguments, target, store.path(), &bar)?
         } else {
-            unpack_in(source, target, &bar)
-        }
+            unpack_in(source, target, &bar)?
+        };
+        imported.notices.extend(interrupted(target).map(|what| {
+            let source = source.display().to_string();
+            let remedy = if is_directory {
+                format!(
+                    "`{}` shows what to do",
+                    shell(&["synconce", "status", "--root", &source].map(str::to_owned))
+                )
+            } else {
+                "make it anew".to_owned()
+            };
+            format!("{source} {what}; {remedy}; then import it again")
+        }));
+        Ok(imported)
     })
     .map_err(|error| failed_import(store.path(), error, &arguments))?;
     drop(bar);
     imported.notices.iter().for_each(|line| notice(line));
     notice(&format!("{}: clones by {}: {}", record.name, record.strategy, record.reason));
+    tell_of_memory(store);
     output.write(&json!({
         "name": record.name,
         "generation": record.generation,
@@ -85,6 +103,19 @@ pub fn import(store: &Store, arguments: Import, output: Output) -> Result<(), Co
         "reason": record.reason,
         "notices": imported.notices,
     }))
+}
+
+/// Returns what is wrong with the root at `target` if it has the marker of a run that has not ended.
+/// In the copy the marker is not locked, so each clone reports an interrupted run.
+fn interrupted(target: BorrowedFd<'_>) -> Option<&'static str> {
+    let (flags, inside) =
+        (OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, ResolveFlags::IN_ROOT);
+    let runs = Path::new(STATE_BELOW_ROOT).join(RUNS);
+    let runs = openat2(target, runs, flags, Mode::empty(), inside | ResolveFlags::NO_SYMLINKS);
+    let state = format!("/proc/self/fd/{}/..", runs.as_ref().ok()?.as_raw_fd());
+    let found = recovery::markers(Path::new(&state)).ok()?;
+    (!found.is_empty())
+        .then_some("has the marker of an interrupted run, which each clone will report")
 }
 
 /// What an import reports.
@@ -218,6 +249,7 @@ pub fn commit(store: &Store, arguments: &Commit, output: Output) -> Result<(), C
     let bar = Bar::new("looked at");
     let record = synconce_tree::commit(store, name, new.as_ref(), keep, &bar)?;
     drop(bar);
+    tell_of_memory(store);
     output.write(&json!({ "name": record.name, "generation": record.generation }))
 }
 

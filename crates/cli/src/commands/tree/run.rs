@@ -6,6 +6,7 @@ use super::environment::{self, Variables};
 use super::failure::verb_on;
 use super::limits::Limited;
 use super::modes::Modes;
+use super::store::tell_of_memory;
 use super::trash::empty_in_background;
 use crate::arguments::tree::{Network, Personality, RunIn};
 use crate::commands::error::CommandError;
@@ -120,7 +121,10 @@ fn begin<'a>(
     let Some(new) = &arguments.commit else { return Ok((session, ChangesFate::Discarded)) };
     // Checked before the command runs, so that its work is not lost, and again after it.
     match synconce_tree::next_generation(store, new, Some(&base)) {
-        Ok(_) => Ok((session, ChangesFate::Committed(new.clone(), base, arguments.keep))),
+        Ok(_) => {
+            tell_of_memory(store);
+            Ok((session, ChangesFate::Committed(new.clone(), base, arguments.keep)))
+        }
         Err(error) => {
             session.discard()?;
             Err(error.into())

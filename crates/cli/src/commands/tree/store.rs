@@ -1,13 +1,15 @@
 //! Opens the store of a command.
 
 use crate::commands::error::CommandError;
-use crate::text::say;
+use crate::text::{notice, say};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::Error;
+use synconce_durable::pins;
 use synconce_durable::record::time;
 use synconce_durable::text::quote;
+use synconce_probe::mounts::{self, Mount};
 use synconce_tree::record::Purpose;
 use synconce_tree::{Interrupted, Recovered, Store, default_path};
 
@@ -72,6 +74,15 @@ impl StorePath {
             None => failure.hint("`synconce tree import NAME DIR|TAR` makes it"),
             Some(_) => failure.hint(init(path)),
         }
+    }
+}
+
+/// Prints a notice if `store` is in memory: then no sync makes its trees durable.
+pub fn tell_of_memory(store: &Store) {
+    let mounts = mounts::ours().unwrap_or_default();
+    if pins::mount_of(store.path(), &mounts).is_ok_and(Mount::is_in_memory) {
+        let path = store.path().display();
+        notice(&format!("the store {path} is in memory: a reboot removes its trees"));
     }
 }
 
