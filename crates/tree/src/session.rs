@@ -189,6 +189,11 @@ fn features(store: &Store, strategy: Strategy) -> Result<Features, Error> {
 }
 
 impl<'a, State> Session<'a, State> {
+    /// Returns the store of the session.
+    pub fn store(&self) -> &Store {
+        self.store
+    }
+
     /// Returns the session in another state.
     pub(crate) fn into_state<Next>(self, state: Next) -> Session<'a, Next> {
         let Self { store, id, note, pin, lease, .. } = self;

@@ -1,12 +1,12 @@
 //! What to do about an interrupted run.
 
-mod anew;
 mod installer;
+mod old_target;
 mod packages;
 
 use crate::text::{is_typable, shell};
-pub use anew::OldTarget;
 use installer::Installs;
+pub use old_target::OldTarget;
 use packages::CalledByProgram;
 pub use packages::MendStep;
 use std::env;
@@ -126,7 +126,7 @@ fn throw_away(
     } else {
         "may be empty or old; throw the result away and run it again:"
     };
-    let mut lines = anew::lines(private, old);
+    let mut lines: Vec<_> = old_target::line(private, old).into_iter().collect();
     lines.push(format!("files that it wrote{} {then}", places(record)));
     if installs.lists && !private.in_root {
         // apt takes a list that is there for one that it has fetched.

@@ -188,8 +188,7 @@ fn a_run_of_a_script_is_mended_if_files_of_dpkg_changed_meanwhile() {
         let said = place.status(&[]).stdout;
         let both = format!(
             "  in {root}, install every package again, first:\n      \
-             synconce status --mend {id}\n  if the run made all that is in {root}, empty it first:\n      \
-             find -H {root} -xdev -mindepth 1 -delete\n  files that it wrote"
+             synconce status --mend {id}\n  files that it wrote"
         );
         assert!(said.contains(&both), "{said}");
         assert!(said.contains("; throw the result away and run it again:\n      syn"), "{said}");

@@ -267,7 +267,7 @@ fn the_marker_of_an_interrupted_run_is_named_at_the_import(place: &Place) {
     assert_eq!(run.status.code(), Some(125), "{run:?}");
     let archive = place.text("source.tar");
     assert!(place.bare(&["tar", "-C", root, "-cf", &archive, "."]).status.success());
-    let what = "has the marker of an interrupted run, which each clone will report";
+    let what = "has the marker of a run that has not ended; each clone will report it";
     let shown = format!("`synconce status --root {root}` shows what to do");
     for (name, source, remedy) in [("one", root, shown.as_str()), ("two", &archive, "make it anew")]
     {

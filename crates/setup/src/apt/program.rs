@@ -103,10 +103,12 @@ impl DivertedProgram {
             PathState::File(content, _) => wrapper::synconce_of(content, &real),
             _ => None,
         };
-        // A wrapper whose program cannot be followed is an old one: it is undone, or made anew.
-        let changeable = synconce
-            .filter(|synconce| owners::changeable(synconce, host).is_ok_and(|it| it.is_some()));
-        let is_good = |synconce: &&Path| changeable.is_none() && host.is_executable(synconce);
+        // A wrapper whose program cannot be looked at is an old one: it is undone, or made anew.
+        let owned = |synconce: &Path| owners::changeable(synconce, host);
+        let changeable = synconce.filter(|synconce| owned(synconce).is_ok_and(|it| it.is_some()));
+        let is_good = |synconce: &&Path| {
+            owned(synconce).is_ok_and(|it| it.is_none()) && host.is_executable(synconce)
+        };
         let at_path = match &found {
             _ if synconce.filter(is_good) == Some(Path::new(host.synconce())) => AtPath::Wrapper,
             _ if synconce.is_some_and(|it| is_good(&it)) => AtPath::WrapperOfCopy,

@@ -7,7 +7,7 @@ use super::apart;
 use crate::commands::advice::OldTarget;
 use crate::commands::error::CommandError;
 use crate::commands::root;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fs::remove_dir;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -45,18 +45,17 @@ pub fn old(private: &Private, run: &RunKey) -> Option<OldTarget> {
         };
         let found = recovery::markers(&below(&root)).ok()?;
         let is_marked = found.iter().any(|found| found.run() == *run);
-        is_marked.then(|| OldTarget::Marked(mount_points_below(&root)))
+        is_marked.then(|| mount_points_below(&root).map(OldTarget::Marked)).flatten()
     };
     apart::one(look).ok().flatten()
 }
 
-/// Returns the mount points below `root`, innermost first.
-fn mount_points_below(root: &Path) -> Vec<PathBuf> {
-    let mounts = mounts::read("self").unwrap_or_default().into_iter().map(|mount| mount.point);
-    let mut below: Vec<_> =
+/// Returns the mount points below `root`, or `None` if the mounts cannot be read.
+fn mount_points_below(root: &Path) -> Option<Vec<PathBuf>> {
+    let mounts = mounts::read("self").ok()?.into_iter().map(|mount| mount.point);
+    let below: BTreeSet<_> =
         mounts.filter(|point| point.starts_with(root) && point != root).collect();
-    below.sort_by(|a, b| b.cmp(a));
-    below
+    Some(below.into_iter().collect())
 }
 
 /// Clears the markers of the interrupted `runs` in `root`.

@@ -115,7 +115,7 @@ fn interrupted(target: BorrowedFd<'_>) -> Option<&'static str> {
     let state = format!("/proc/self/fd/{}/..", runs.as_ref().ok()?.as_raw_fd());
     let found = recovery::markers(Path::new(&state)).ok()?;
     (!found.is_empty())
-        .then_some("has the marker of an interrupted run, which each clone will report")
+        .then_some("has the marker of a run that has not ended; each clone will report it")
 }
 
 /// What an import reports.

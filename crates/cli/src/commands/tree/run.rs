@@ -213,7 +213,8 @@ fn work(
     let entering = entering(own, arguments, root, (binds, limits.groups()));
     let command = (entering, variables);
     let modes = Modes::of_terminal();
-    let finished = hold(arguments, command, binds, report);
+    let commit_only = disks_of(binds, session.store().path());
+    let finished = hold(arguments, command, commit_only, report);
     modes.restore();
     let finished = finished?;
     limits.end();
@@ -289,12 +290,9 @@ fn is_in(root: &Path, path: &Path, flags: OFlags) -> bool {
 fn hold(
     arguments: &RunIn,
     (command, environment): (Vec<OsString>, Vec<(OsString, OsString)>),
-    binds: &[Bind],
+    commit_only: Vec<PathBuf>,
     (screen, counts): (&mut Screen, bool),
 ) -> Result<Finished, CommandError> {
-    // The binds outside the tree outlive a discarded clone, so they are committed.
-    let elsewhere = binds.iter().filter(|bind| !bind.read_only);
-    let commit_only: Vec<PathBuf> = disks_of(elsewhere.map(|bind| Path::new(&bind.source)));
     let options = RunOptions {
         command,
         environment: Some(environment),
