@@ -292,7 +292,7 @@ fn words(reason: PassReason) -> &'static str {
         PassReason::Arguments => "arguments by which the kernel syncs nothing",
         PassReason::Unseen => "the caller could not be examined",
         PassReason::Rule => "by --only or --except",
-        PassReason::CommitOnly => "outside of --commit-only, or of the disks of --bind",
+        PassReason::CommitOnly => "outside of --commit-only, or of --bind",
         PassReason::Real => "real, by synconce real",
         PassReason::Uncovered => "the commit could not cover the file in time",
         PassReason::Traced => "the caller could not be traced",
