@@ -144,6 +144,8 @@ fn of_buildkitd_are_cleaned_up_by_the_commands_of_the_guide(place: &Place) {
 
 fn of_containerd_are_cleaned_up_by_the_commands_of_the_guide(place: &Place) {
     system(place);
+    // The commands would remove the directories of other tests.
+    make_private("/var/lib", &place.path("lib"));
     setup(place, &["containerd"]);
     let daemon = start_containerd(place, &[]);
     kill_and_clean_up(place, "containerd", "ctr --namespace", &|| {
