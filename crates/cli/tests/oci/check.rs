@@ -30,7 +30,6 @@ const NEEDS: [Need; 2] = [CONTAINERD[0], CONTAINERD[1]];
 pub fn trials() -> Vec<Trial> {
     vec![
         trial(a_check_asks_dockerd_at_the_host_of_its_file, &plain::DOCKER),
-        trial(a_check_builds_a_step_in_dockerd_and_leaves_nothing, &plain::DOCKER),
         trial(a_signal_ends_a_check_also_while_dockerd_hangs, &plain::DOCKER),
         trial(a_check_knows_the_systems_containerd_and_the_mounts_of_its_hold, &NEEDS),
         trial(a_check_names_daemons_that_the_set_up_does_not_reach, &[]),
@@ -86,71 +85,6 @@ fn a_check_asks_dockerd_at_the_host_of_its_file(place: &Place) {
     end(&dockerd);
     let ended = check(place, &["docker"]);
     assert!(!ended.stderr.contains(" still has it"), "{ended:?}");
-}
-
-fn a_check_builds_a_step_in_dockerd_and_leaves_nothing(place: &Place) {
-    system(place);
-    let done = setup(place, &["docker"]);
-    let (name, value) = environment(&done).expect("a variable");
-    // The rules of dockerd, which the check does not read.
-    let rules = place.path("oci.toml");
-    let docker = || {
-        let mut dockerd = place.command("dockerd");
-        dockerd.env(&name, &value).env("SYNCONCE_OCI_FILE", &rules);
-        Dockerd::start(place, dockerd)
-    };
-    let daemon = docker();
-    let stored = || {
-        let list = |words: &[&str]| daemon.run("1", words).stdout;
-        let words = [&["images", "--all", "--quiet"][..], &["ps", "--all", "--quiet"]];
-        let df = list(&["system", "df", "--verbose"]);
-        let (_, cache) = df.split_once("CACHE ID").expect("the build cache");
-        let ids = cache.lines().skip(1).filter_map(|line| line.split(' ').next());
-        let mut ids: Vec<_> = ids.map(str::to_owned).collect();
-        ids.sort();
-        (words.map(list), ids, layers(&place.path("data")))
-    };
-    // A build of the user has a context, a base and a step in the cache.
-    daemon.build("1");
-    let before = stored();
-    assert!(before.0[0].lines().count() > 0 && before.1.len() > 4, "{before:?}");
-    let checked = || {
-        let checked = check(place, &["docker"]);
-        assert_eq!(stored(), before, "{checked:?}");
-        checked
-    };
-    let green = checked();
-    assert_eq!(green.status.code(), Some(0), "{green:?}");
-    assert!(green.stderr.contains(PROBED), "{green:?}");
-    // Two steps of the user, and one by each builder.
-    let counted = place.status(&[]).stdout;
-    assert!(counted.starts_with("docker: 4 build steps held since the boot"), "{counted}");
-    let asserts_faults = |text: &str, faults: &[&str]| {
-        fs::write(&rules, text).unwrap();
-        let red = checked();
-        assert_eq!(red.status.code(), Some(1), "{red:?}");
-        assert!(!red.stderr.contains(PROBED) && red.stderr.contains(") has it\n"), "{red:?}");
-        for fault in faults {
-            assert!(red.stderr.contains(&format!("synconce: {fault}\n")), "{fault}: {red:?}");
-        }
-    };
-    asserts_faults(
-        "[[rule]]\nhold = false\n",
-        &[
-            "a probe step of BuildKit was not held; restart dockerd",
-            "a probe step of the classic builder was not held; restart dockerd",
-        ],
-    );
-    let ordinary = "an ordinary container was held; edit /etc/synconce/oci.toml";
-    asserts_faults("[[rule]]\nhold = true\n", &[ordinary]);
-    fs::write(&rules, "[[rul]]\n").unwrap();
-    let failed = checked();
-    assert_eq!(failed.status.code(), Some(1), "{failed:?}");
-    let said = failed.stderr.lines().find(|it| it.contains(": cannot run a probe step: "));
-    let said = said.unwrap_or_else(|| panic!("{failed:?}"));
-    assert!(said.contains(": exit code: 125"), "{said}");
-    assert!(said.ends_with("; try: docker build --no-cache ."), "{said}");
-    daemon.stop();
 }
 
 fn a_signal_ends_a_check_also_while_dockerd_hangs(place: &Place) {
@@ -214,15 +148,6 @@ fn steps_that_wait(place: &Place) -> [PathBuf; 2] {
     fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).unwrap();
     mount_bind(&script, "/usr/sbin/runc").unwrap();
     [waits, go]
-}
-
-/// Returns the names of dockerd's layers below `data`.
-fn layers(data: &Path) -> Vec<PathBuf> {
-    let names = |directory: &str| fs::read_dir(data.join(directory)).into_iter().flatten();
-    let all = ["vfs/dir", "image/vfs/layerdb/sha256", "image/vfs/imagedb/content/sha256"];
-    let mut all: Vec<_> = all.into_iter().flat_map(names).map(|it| it.unwrap().path()).collect();
-    all.sort();
-    all
 }
 
 fn a_check_names_daemons_that_the_set_up_does_not_reach(place: &Place) {
@@ -327,7 +252,7 @@ fn assert_fault(place: &Place, words: &[&str], part: &str) {
 }
 
 /// Runs `setup WORDS --check`.
-fn check(place: &Place, words: &[&str]) -> Finished {
+pub fn check(place: &Place, words: &[&str]) -> Finished {
     let words = [&["setup"], words, &["--check"]].concat();
     finish(place.synconce(&words).env("SYNCONCE_OCI_FILE", "/none"))
 }

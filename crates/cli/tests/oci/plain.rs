@@ -40,14 +40,19 @@ pub struct Dockerd<'a> {
 impl<'a> Dockerd<'a> {
     /// Starts dockerd by `command`, which has the environment and the flags under test; waits
     /// until the daemon answers.
-    pub fn start(place: &'a Place, mut command: Command) -> Self {
+    pub fn start(place: &'a Place, command: Command) -> Self {
+        Self::with_storage(place, command, "vfs")
+    }
+
+    /// Does what [`Dockerd::start`] does, with the storage driver `driver`.
+    pub fn with_storage(place: &'a Place, mut command: Command, driver: &str) -> Self {
         let cgroups = Cgroups::unique();
         command
             .arg("--data-root")
             .arg(place.path("data"))
             .arg("--exec-root")
             .arg(format!("{SHORT}/exec"))
-            .args(["--host", SOCKET, "--storage-driver", "vfs", "--pidfile"])
+            .args(["--host", SOCKET, "--storage-driver", driver, "--pidfile"])
             .arg(format!("{SHORT}/pid"))
             .args(["--bridge", "none", "--iptables=false"])
             .args(["--cgroup-parent", &cgroups.parent()]);

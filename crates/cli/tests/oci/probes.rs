@@ -1,5 +1,7 @@
-//! Probe containers of `setup --check` in buildkitd and containerd: they find what only a container can
+//! Probe containers of `setup --check` in the engines: they find what only a container can
 //! find, and leave nothing, also after a signal.
+
+mod dockerd;
 
 use crate::check::{PROBED_POD, PROBED_STEP, assert_nothing_below};
 use crate::engines::SOCKET;
@@ -35,7 +37,7 @@ const BUILDKIT_ON_CONTAINERD: [Need; 9] = [
 ];
 
 pub fn trials() -> Vec<Trial> {
-    vec![
+    let mut trials = vec![
         trial(of_buildkitd_find_a_step_that_is_not_held_and_leave_nothing, &plain::BUILDKIT),
         trial(of_debians_containerd_find_a_pod_that_is_not_held_and_leave_nothing, &CONTAINERD),
         trial(of_containerd_2_find_a_pod_that_is_not_held_and_leave_nothing, &CONTAINERD_2),
@@ -43,7 +45,9 @@ pub fn trials() -> Vec<Trial> {
         trial(an_interrupt_does_not_end_their_removal, &plain::BUILDKIT),
         trial(without_a_client_are_none, &plain::BUILDKIT),
         trial(are_none_in_a_dockerd_of_another_host_which_is_named, &[]),
-    ]
+    ];
+    trials.extend(dockerd::trials());
+    trials
 }
 
 /// Runs `setup NAME --check`, by the system's rules.

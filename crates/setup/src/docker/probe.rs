@@ -6,7 +6,7 @@
 mod records;
 mod removal;
 
-use super::{DROP_IN, api, builds, daemon_json, dockerd, version};
+use super::{DROP_IN, api, builds, daemon_json, dockerd, major, version};
 use crate::host::Host;
 use crate::probe::program::{PROGRAM, REAL, archive, program};
 use crate::probe::requests::{PATIENCE, Probed, Removed, Requests, Tried, unique};
@@ -20,14 +20,17 @@ use synconce_probe::docker::{Request, ask};
 
 const REPOSITORY: &str = "synconce-check";
 const ARCHIVE: &str = "application/x-tar";
-const IN_CONTAINERD: &str = "no probe container was run: the images are in containerd's store";
+const IN_CONTAINERD: &str = "no probe container was run: before Docker 28, BuildKit reads no uploaded Dockerfile with containerd's image store";
+/// The first version whose BuildKit reads an uploaded Dockerfile with containerd's image store
+/// (moby 49178). Earlier versions ask the network for the upload's invented host name.
+const READS_UPLOADS: u32 = 28;
 /// The first version whose client builds by BuildKit unless `DOCKER_BUILDKIT` is 0.
 const BUILDS_BY_BUILDKIT: u32 = 23;
 
 /// Runs the probe containers in the dockerd `process`, and removes all that they leave.
 ///
 /// # Errors
-/// Its images are in containerd's store: its BuildKit then takes no context with the request.
+/// Its images are in containerd's store, and it is older than [`READS_UPLOADS`].
 pub(crate) fn probe(
     host: &Host,
     process: &DaemonProcess,
@@ -62,9 +65,25 @@ fn prepare<'a>(
     let is_classic = version.is_some_and(|version| version < BUILDS_BY_BUILDKIT);
     let is_classic = is_classic && !builds::is_made(host);
     let requests = Requests::new(is_cancelled);
-    let probe = DockerProbe { socket, name: unique(), begin: now(), requests };
-    let is_in_containerd = stores_in_containerd(&probe.ask("GET", "/info", NOTHING)?);
-    Ok((!is_in_containerd).then_some((probe, is_classic)))
+    let store = ImageStore::OfDockerd;
+    let mut probe = DockerProbe { socket, name: unique(), begin: now(), requests, store };
+    if stores_in_containerd(&probe.ask("GET", "/info", NOTHING)?) {
+        // The file may be newer than the running daemon.
+        let version: Value =
+            serde_json::from_str(&probe.ask("GET", "/version", NOTHING)?).unwrap_or_default();
+        if major(version["Version"].as_str().unwrap_or_default()) < Some(READS_UPLOADS) {
+            return Ok(None);
+        }
+        probe.store = ImageStore::OfContainerd;
+    }
+    Ok(Some((probe, is_classic)))
+}
+
+/// Where a dockerd has its images.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ImageStore {
+    OfDockerd,
+    OfContainerd,
 }
 
 /// Whether the dockerd that answers `info` has its images in containerd's store.
@@ -81,6 +100,7 @@ struct DockerProbe<'a> {
     /// In seconds since 1970.
     begin: i64,
     requests: Requests<'a>,
+    store: ImageStore,
 }
 
 impl DockerProbe<'_> {

@@ -1,5 +1,6 @@
 //! The records of dockerd's build cache that a probe has made.
 
+use super::ImageStore;
 use serde::Deserialize;
 use std::ops::RangeInclusive;
 use synconce_durable::record;
@@ -27,8 +28,9 @@ pub(super) struct CacheRecord {
     /// RFC 3339, in UTC.
     #[serde(default)]
     created_at: String,
-    /// Since version 1.42 of the API (Docker 23); before, `parent`.
-    #[serde(default)]
+    /// Since version 1.42 of the API (Docker 23); before, `parent`. The key of dockerd 26.1 and 28.5
+    /// begins with a space.
+    #[serde(default, alias = " Parents")]
     parents: Option<Vec<String>>,
     #[serde(default)]
     parent: Option<String>,
@@ -47,6 +49,7 @@ pub(super) struct Probed<'a> {
     pub(super) name: &'a str,
     /// The bytes of its Dockerfile.
     pub(super) dockerfile: usize,
+    pub(super) store: ImageStore,
     /// From its begin to now, in seconds since 1970.
     pub(super) times: RangeInclusive<i64>,
 }
@@ -70,14 +73,20 @@ impl Probed<'_> {
         };
         let new = || records.iter().filter(is_new);
         // The Dockerfile: each upload has a URL of its own, so no other build uses the record.
+        // containerd counts the blocks of a record, and not its bytes.
+        let has_size = |record: &CacheRecord| {
+            self.store == ImageStore::OfContainerd || record.size == self.dockerfile as i64
+        };
         let is_context = |record: &&CacheRecord| {
-            record.description.starts_with("http url http://build-context-")
-                && record.size == self.dockerfile as i64
+            record.description.starts_with("http url http://build-context-") && has_size(record)
         };
         let contexts: Vec<_> = new().filter(is_context).collect();
         // The layer of the image.
-        let is_base =
-            |record: &&CacheRecord| record.description.starts_with("from local") && !record.shared;
+        let is_base = |record: &&CacheRecord| match self.store {
+            ImageStore::OfDockerd => record.description.starts_with("from local") && !record.shared,
+            // containerd shares the layer with the removed image until its garbage collection.
+            ImageStore::OfContainerd => record.description.is_empty(),
+        };
         let mut bases: Vec<_> = new().filter(is_base).collect();
         if steps.is_empty() && contexts.is_empty() {
             // No build of the probe began.
@@ -107,7 +116,8 @@ mod tests {
         let records: Vec<CacheRecord> = serde_json::from_value(json!(list)).unwrap();
         let second = |second| record::seconds(&format!("2026-11-30T12:00:{second}Z")).unwrap();
         let times = second(10)..=second(30);
-        let own = Probed { name: NAME, dockerfile: 66, times }.records(&records);
+        let store = ImageStore::OfDockerd;
+        let own = Probed { name: NAME, dockerfile: 66, times, store }.records(&records);
         assert_eq!(own, OwnRecords { ids: ids.to_vec(), is_in_doubt });
     }
 
@@ -139,7 +149,10 @@ mod tests {
         let with = |own: &[&'static str], new: &[&Value]| {
             assert_own(&[&others[..], new].concat(), own, false);
         };
-        for step in [step("Parents", json!(["base"])), step("Parent", json!("base"))] {
+        for (key, parents) in
+            [("Parents", json!(["base"])), (" Parents", json!(["base"])), ("Parent", json!("base"))]
+        {
+            let step = step(key, parents);
             with(&["step", "base", "context"], &[&context, &base, &step]);
         }
         // The step failed.
@@ -161,6 +174,23 @@ mod tests {
         // The step names its base.
         let step = step("Parents", json!(["base"]));
         assert_own(&[&context, &base, &their_base, &step], &["step", "base", "context"], false);
+    }
+
+    #[test]
+    fn containerds_store_names_no_base_and_counts_blocks() {
+        let mut step = step("Parents", json!(["base"]));
+        step["Size"] = json!(16_506);
+        let mut base = record("base", "", 1_064_322, 21);
+        base["Shared"] = json!(true);
+        let list = [&record("context", CONTEXT, 8192, 20), &base, &step];
+        let records: Vec<CacheRecord> = serde_json::from_value(json!(list)).unwrap();
+        let begin = record::seconds("2026-11-30T12:00:10Z").unwrap();
+        let probed =
+            |store| Probed { name: NAME, dockerfile: 66, times: begin..=begin + 20, store };
+        let own = probed(ImageStore::OfContainerd).records(&records);
+        assert_eq!(own, OwnRecords { ids: vec!["step", "base", "context"], is_in_doubt: false });
+        let own = probed(ImageStore::OfDockerd).records(&records);
+        assert_eq!(own, OwnRecords { ids: vec!["step"], is_in_doubt: false });
     }
 
     #[test]

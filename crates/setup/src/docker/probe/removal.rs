@@ -57,7 +57,7 @@ impl DockerProbe<'_> {
         };
         let dockerfile = self.dockerfile().len();
         let times = self.begin..=now();
-        let probed = records::Probed { name: &self.name, dockerfile, times };
+        let probed = records::Probed { name: &self.name, dockerfile, times, store: self.store };
         let OwnRecords { mut ids, is_in_doubt } = probed.records(&records);
         if is_in_doubt {
             removed.notes.push(format!("another build ran beside the probe; {STAYS}"));

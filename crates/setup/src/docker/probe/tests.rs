@@ -64,7 +64,8 @@ fn asked<'a, T>(
     });
     let name = "00c0ffee00c0ffee".to_owned();
     let (socket_of_probe, requests) = (socket.clone(), Requests::new(is_cancelled));
-    let made = DockerProbe { socket: socket_of_probe, name, begin: now(), requests };
+    let store = ImageStore::OfDockerd;
+    let made = DockerProbe { socket: socket_of_probe, name, begin: now(), requests, store };
     let returned = probe(&made);
     drop(UnixStream::connect(&socket).unwrap());
     (returned, server.join().unwrap())
