@@ -39,8 +39,8 @@ pub struct JournalEntry {
     /// The text of the last of these contents. Empty in journals of older versions.
     #[serde(default)]
     pub ours: String,
-    /// Set after the change was written, cleared when an undo begins. While it is not set, only the
-    /// file's content shows whether the change was written.
+    /// Whether the set-up has ended and no undo has begun. Otherwise only the file's content shows
+    /// whether the change was written.
     #[serde(default)]
     pub written: bool,
 }
@@ -274,7 +274,8 @@ impl Journal {
         let path = path(host, engine);
         replace::remove(&path)?;
         replace::remove_unfinished(&path)?;
-        // The engine's directory and the directory of all engines contain only journals.
+        // At least the engine's directory and the directory of all engines are removed, because both
+        // belong to synconce. A directory with saved edits or another journal stays.
         for directory in path.ancestors().skip(1).take(self.levels.max(2)) {
             replace::remove_directory_if_empty(directory)?;
         }

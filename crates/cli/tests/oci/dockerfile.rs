@@ -44,7 +44,7 @@ pub const MOUNT: &str = concat!(
     ",source=/synconce,target=/dev/synconce \\\n    \
      /dev/synconce run --sealed --no-commit -- "
 );
-/// The line of the guide that ends the last stage: containers of the image are not held.
+/// The line of the guide that ends the last stage, so that containers of the image are not held.
 pub const TAKEN_BACK: &str = "SHELL [\"/bin/sh\", \"-c\"]";
 /// The first lines that the probe prints in a sealed run.
 pub const HELD: &str = "fsync 0\nfdatasync 0\nsyncfs 0\nsync_file_range 0\n";

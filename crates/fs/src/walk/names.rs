@@ -78,7 +78,7 @@ impl Names {
     }
 }
 
-/// The number of bytes that one getdents64(2) reads: about a thousand short names.
+/// The size of the buffer of one getdents64(2), in bytes: about a thousand short names.
 pub(crate) const PIECE: usize = 32 << 10;
 
 /// Where a piece of a directory ended.
