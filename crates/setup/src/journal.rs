@@ -274,8 +274,8 @@ impl Journal {
         let path = path(host, engine);
         replace::remove(&path)?;
         replace::remove_unfinished(&path)?;
-        // At least the engine's directory and the directory of all engines are removed, because both
-        // belong to synconce. A directory with saved edits or another journal stays.
+        // At least the engine's directory and the directory of all engines are removed, because
+        // both belong to synconce. A directory with saved edits or another journal stays.
         for directory in path.ancestors().skip(1).take(self.levels.max(2)) {
             replace::remove_directory_if_empty(directory)?;
         }
