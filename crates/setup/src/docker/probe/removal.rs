@@ -12,8 +12,8 @@ pub(super) const STAYS: &str = "a record of a few kB stays in the build cache un
                      collection removes it";
 
 impl DockerProbe<'_> {
-    /// Removes everything that the probe made. A cancellation stops the removal with a delay (see
-    /// [`after_grace`]).
+    /// Removes everything that the probe made. A cancellation takes effect only after a grace period
+    /// ([`after_grace`]).
     pub(super) fn remove(&self) -> Removed {
         let is_cancelled = after_grace(self.requests.is_cancelled);
         let (container, step, image) = (self.container(), self.step(), self.image());
