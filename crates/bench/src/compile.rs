@@ -1,5 +1,4 @@
-//! Scenario `compile`: a build, which hardly syncs, so that it pays the tool's overhead
-//! without a gain.
+//! Scenario `compile`: a build that hardly syncs, so that the tool's overhead shows without a gain.
 //!
 //! Every variant runs the same command through the same shell, in a fresh copy of one prepared
 //! tree, at the same path.
@@ -18,9 +17,9 @@ use fixture::CompileFixture;
 use std::path::Path;
 use target::BARE;
 
-/// The other variants: name, difference, promise of exit code 0, flags of `synconce run`. Only
-/// the disk of the tree is committed: a commit of other disks would measure other work of this
-/// machine.
+/// The variants beside the baseline: name, difference, promise of exit code 0, flags of
+/// `synconce run`. Only the disk of the tree is committed: a commit of other disks would measure
+/// other work of this machine.
 const WAYS: [(&str, &str, Promise, &[&str]); 3] = [
     ("supervised-no-commit", "held, no commit", Promise::Nothing, &["--no-commit"]),
     ("supervised", "held, one commit", Promise::Durable, &["--commit-only", "{tree}"]),

@@ -21,12 +21,13 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// Makes the daemon `name`, which answers at `socket` and does not run yet.
+    /// Returns the daemon `name`, which will answer at `socket`. Starts no process.
     pub(crate) fn new(name: &'static str, socket: &'static str) -> Self {
         Self { name, socket, running: None }
     }
 
-    /// Returns the daemon's pid while it runs. Under a hold it is not the started process.
+    /// Returns the pid of the running daemon, asked of its socket: under a hold, the daemon is a
+    /// child of the started process.
     pub(crate) fn pid(&self) -> Option<Pid> {
         self.running.as_ref()?;
         let socket = UnixStream::connect(self.socket).ok()?;
@@ -56,8 +57,8 @@ impl Daemon {
         Ok(())
     }
 
-    /// Terminates the daemon if it runs, and ends the processes that it leaves. A hold that
-    /// cannot be stopped is an error.
+    /// Terminates the daemon if it runs, and kills the processes that outlive the daemon. Returns
+    /// an error if a hold could not be stopped.
     pub(crate) fn stop(&mut self, launcher: &Launcher) -> Result<(), Error> {
         let Some(child) = &mut self.running else { return Ok(()) };
         let ended = terminate(child).map_err(Error::io("end", self.name));
@@ -87,7 +88,7 @@ impl Drop for Daemon {
     }
 }
 
-/// Terminates `child` and waits; kills it after [`TIMEOUT`].
+/// Terminates `child` and waits for its end; kills `child` after [`TIMEOUT`].
 fn terminate(child: &mut Child) -> io::Result<ExitStatus> {
     let start = Instant::now();
     if child.try_wait()?.is_none() {

@@ -10,7 +10,6 @@ pub(crate) fn create_dir(path: &Path) -> Result<(), Error> {
     fs::create_dir_all(path).map_err(Error::io("create", path))
 }
 
-/// Returns the content of a text file.
 pub(crate) fn read(path: impl AsRef<Path>) -> Result<String, Error> {
     fs::read_to_string(&path).map_err(Error::io("read", path))
 }
@@ -20,7 +19,7 @@ pub(crate) fn write(path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> Result
     fs::write(&path, content).map_err(Error::io("write", path))
 }
 
-/// Changes the mode of a file, also where the umask has reduced the mode.
+/// Sets the mode of a file. The umask does not apply.
 pub(crate) fn set_mode(path: &Path, mode: u32) -> Result<(), Error> {
     fs::set_permissions(path, Permissions::from_mode(mode))
         .map_err(Error::io("change the mode of", path))

@@ -1,11 +1,12 @@
-//! Scenario `build`: a Docker build installs or upgrades packages with apt, changes the owner of files
-//! of a layer below, or appends to a large file of that layer.
+//! Scenario `build`: a Docker build installs or reinstalls packages with apt, changes the owner of
+//! files in a lower layer, or appends to a large file in a lower layer.
 //!
-//! Every variant builds the same steps from the same base, with downloaded packages, by the
-//! benchmark's own dockerd: its state is in the work directory, its sockets are in a /run that
-//! no other process sees, and only its own cache is emptied. dockerd is restarted for every
-//! iteration, outside the measured time, so that all iterations use the same daemon except for
-//! its runtime. Needs root and Docker.
+//! Every variant builds the same measured step from the same base with downloaded packages.
+//! Variants may differ in dpkg's configuration, in words before the step's command, and in
+//! instructions before the step. The benchmark has its own dockerd: the daemon's state is in the
+//! work directory, its sockets are in a /run that no other process sees, and only its own cache is
+//! emptied. dockerd is restarted before every iteration, outside the measured time, so that daemons
+//! differ only in their runtime and in whether their databases are held. Needs root and Docker.
 
 mod cgroup;
 mod docker;

@@ -7,13 +7,13 @@
 //! are [`mod@install`], [`mod@image`], [`mod@import`], [`mod@db`], [`mod@compile`],
 //! [`mod@cost`] and [`mod@tree`].
 //!
-//! The binary under test runs as a process and is never linked, so that a measurement is what
-//! a user would get.
+//! The binary under test runs as a process and is never linked, so that users get what is
+//! measured.
 //!
 //! Invariants:
 //! - No variant is measured through a wrapper that another variant does not use.
-//! - No mount made here is visible outside: every mount is made in a private mount namespace
-//!   that ends with the process, however the process ends.
+//! - No mount made here is visible outside: every mount is made in a private mount namespace. The
+//!   namespace ends with the process, even if the process is killed.
 //! - No sample is dropped, and every null result is printed.
 
 #![forbid(unsafe_code)]

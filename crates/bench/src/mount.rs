@@ -11,13 +11,13 @@ pub struct MountProperties {
     pub kind: String,
     /// Source of the mount: "/dev/vda".
     pub device: String,
-    /// Mount options followed by those of the file system, separated by commas.
+    /// The options of the mount, then the other options of the file system, separated by commas.
     pub options: String,
 }
 
 impl MountProperties {
-    /// Returns the mount of a path by its id (statx, Linux 5.8), as the calling thread sees
-    /// it.
+    /// Returns the mount of a path by the mount's id (statx(2), Linux 5.8), in the mount namespace
+    /// of the calling thread.
     pub(crate) fn find(path: &Path) -> Option<Self> {
         let (id, _) = mounts::look(path)?;
         let mount = mounts::read("thread-self").ok()?.into_iter().find(|mount| mount.id == id)?;

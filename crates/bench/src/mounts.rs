@@ -1,8 +1,7 @@
 //! Private mounts that cannot be left behind.
 //!
-//! A worker thread enters its own mount namespace and starts every command from it. The kernel
-//! unmounts the namespace's mounts when its last process exits, even if this program is
-//! killed.
+//! A worker thread enters a new mount namespace and starts every command there. The kernel unmounts
+//! everything in the namespace when the last process there exits, even if this program is killed.
 
 use crate::{Error, files, processes};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
@@ -48,9 +47,9 @@ pub(crate) fn in_private_namespace<T: Send>(
     })
 }
 
-/// A directory of the host that is covered by a file system in memory until the value is
-/// dropped. A directory that was created for the mount stays, empty: another benchmark may use
-/// it by now, and removing a directory unmounts what is mounted on it.
+/// A directory of the host that is covered by a file system in memory until the value is dropped.
+/// If the directory was created for the mount, an empty directory stays: another benchmark may have
+/// a mount there by then, which rmdir(2) would unmount (mount_namespaces(7), Linux 3.18).
 pub(crate) struct TmpfsMount(PathBuf);
 
 impl TmpfsMount {
@@ -76,8 +75,8 @@ pub(crate) struct ChrootMounts {
 }
 
 impl ChrootMounts {
-    /// Mounts a new proc and a /dev with its own nodes, so that no program in the root can
-    /// change the host's.
+    /// Mounts a new proc and a /dev with its own nodes, so that programs in the root cannot change
+    /// the nodes of the host.
     pub(crate) fn new(root: &Path) -> Result<Self, Error> {
         let mut made = Self { root: root.to_path_buf(), mounted: Vec::new() };
         let plain = MountFlags::NOSUID | MountFlags::NOEXEC;
@@ -117,8 +116,7 @@ impl ChrootMounts {
     pub(crate) fn unmount(&mut self) -> Result<(), Error> {
         processes::kill_rooted(&self.root);
         while let Some(target) = self.mounted.pop() {
-            // Lazily as a last resort: an unmounted tree is safe to remove, a mounted one is
-            // not.
+            // Lazily as a last resort: removing a tree is safe only without mounts in the tree.
             unmount(&target, UnmountFlags::NOFOLLOW)
                 .or_else(|_| unmount(&target, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW))
                 .map_err(Error::io("unmount", &target))?;
@@ -161,14 +159,14 @@ pub(crate) fn remove_tree(tree: &Path) -> Result<(), Error> {
     }
 }
 
-/// Mounts a directory on itself, as a shared mount. It is created if necessary.
+/// Mounts a directory on itself, as a shared mount. Creates the directory if necessary.
 pub(crate) fn share(path: &Path) -> Result<(), Error> {
     files::create_dir(path)?;
     mount_bind(path, path).map_err(Error::io("mount", path))?;
     mount_change(path, MountPropagationFlags::SHARED).map_err(Error::io("share", path))
 }
 
-/// Unmounts every mount strictly below a tree, as the calling thread sees it.
+/// Unmounts every mount strictly below a tree, in the mount namespace of the calling thread.
 pub(crate) fn unmount_below(tree: &Path) -> Result<(), Error> {
     // The table lists a parent before the mounts in it.
     for point in below(tree)?.into_iter().rev() {
@@ -178,7 +176,7 @@ pub(crate) fn unmount_below(tree: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Returns the mount points strictly below a tree, as the calling thread sees them.
+/// Returns the mount points strictly below a tree, in the mount namespace of the calling thread.
 fn below(tree: &Path) -> Result<Vec<PathBuf>, Error> {
     let table = "/proc/thread-self/mountinfo";
     let mounts = mounts::read("thread-self").map_err(Error::io("read", table))?;

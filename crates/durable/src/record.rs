@@ -15,7 +15,7 @@ pub const VERSION: u32 = 2;
 
 /// A run, as its marker and its run file describe it.
 ///
-/// The record is for people to read. Bytes of words and paths that are not UTF-8 are replaced.
+/// The record is for people to read: bytes of words and paths that are not UTF-8 are replaced.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunRecord {
     /// [`VERSION`] of the program that wrote the record.
@@ -28,7 +28,7 @@ pub struct RunRecord {
     pub private: Option<Private>,
     /// When the run started, as [`now`] returns it.
     pub started: String,
-    /// The kernel's boot id at the start.
+    /// The boot id at the start (see [`boot_id`]); empty if /proc did not show a boot id.
     pub boot: String,
     /// The user of the run.
     pub user: u32,
@@ -56,8 +56,8 @@ pub struct Private {
     /// The directory of `--root`, if it was given.
     #[serde(serialize_with = "text::path_if_any")]
     pub root: Option<PathBuf>,
-    /// Whether this file is in the root of `--root`. `root` and `directory` are paths of the system
-    /// on which the run was started.
+    /// Whether this file is in the root that `--root` names. `root` and `directory` are paths of
+    /// the system on which the run was started.
     #[serde(default, skip_serializing_if = "Not::not")]
     pub in_root: bool,
 }
@@ -131,10 +131,11 @@ impl FileSystem {
     }
 }
 
-/// Returns the boot id of the running kernel (random(4)).
+/// Returns the boot id in /proc (random(4)). A container can have a boot id of its own; see
+/// [`crate::boot::kernel_boot_id`] for the kernel's.
 ///
 /// # Errors
-/// Names the file of /proc, which may be missing in a sandbox.
+/// Names the file in /proc, which may be missing in a sandbox.
 pub fn boot_id() -> Result<String, Error> {
     let path = Path::new("/proc/sys/kernel/random/boot_id");
     let text = std::fs::read_to_string(path).on("cannot read", path)?;
@@ -165,11 +166,10 @@ pub fn time(seconds: u64) -> String {
     humantime::format_rfc3339_seconds(time).to_string()
 }
 
-/// Returns a new run id: the time to the second, and random bits that make it unique.
+/// Returns a new run id: the time to the second, and random bits that make the id unique.
 pub fn new_id() -> String {
     let mut chance = [0_u8; 4];
-    // Before the random pool is initialised, the process id is used; the id need not be
-    // secret.
+    // Until the random pool is initialised, the process id is used; a run id is no secret.
     if rustix::rand::getrandom(&mut chance, rustix::rand::GetRandomFlags::NONBLOCK).is_err() {
         chance = std::process::id().to_le_bytes();
     }

@@ -1,4 +1,5 @@
-//! A file in a state directory. It is made without a name, and locked until its run ends.
+//! Files in a state directory. Such a file is made without a name, and is locked until its run
+//! ends.
 //!
 //! A path that is read here can lead to anything: another user may have put it there, or a crash
 //! may have damaged it.
@@ -30,22 +31,20 @@ pub(crate) struct StatePart {
     pub(crate) mode: Mode,
 }
 
-/// A locked file that has its content, and does not have its name yet.
+/// A locked file that has its content but not its final name yet.
 #[derive(Debug)]
 pub(crate) struct Unnamed {
     file: File,
-    /// The file's first name, on a file system without O_TMPFILE.
+    /// The file's temporary name, on a file system without O_TMPFILE.
     temporary: Option<String>,
 }
 
 impl Unnamed {
-    /// Makes a file in `directory` with the content and mode of `part`, and locks it. The file does
-    /// not get the name of `part` yet.
+    /// Makes and locks a file in `directory` with the content and mode of `part`.
     pub(crate) fn new(directory: &OwnedFd, part: &StatePart) -> io::Result<Self> {
         let (mut file, temporary) = create(directory, &part.name, part.mode)?;
         file.write_all(&part.text)?;
-        // The user's umask does not apply to these files. A file system without modes refuses
-        // the change.
+        // Undoes the effect of the umask. Fails on a file system without modes.
         let _ = rustix::fs::fchmod(&file, part.mode);
         let file = for_reading(file);
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
@@ -55,7 +54,8 @@ impl Unnamed {
     /// Gives the file the name `name` in `to`. The file was made in `from`.
     ///
     /// # Errors
-    /// `EEXIST` if `to` has the name. With a temporary name instead, the old file is replaced.
+    /// `EEXIST` if `to` has an entry `name`. A file with a temporary name replaces that entry
+    /// instead.
     pub(crate) fn give_name(&self, from: &OwnedFd, to: &OwnedFd, name: &str) -> Result<(), Errno> {
         if let Some(temporary) = &self.temporary {
             return rustix::fs::renameat(from, temporary, to, name);
@@ -64,7 +64,7 @@ impl Unnamed {
         rustix::fs::linkat(rustix::fs::CWD, &path, to, name, AtFlags::SYMLINK_FOLLOW)
     }
 
-    /// Removes the temporary name, if there is one, in `directory`, where the file was made.
+    /// Removes the temporary name, if there is one, from `directory`, where the file was made.
     pub(crate) fn forget(&self, directory: &OwnedFd) {
         if let Some(temporary) = &self.temporary {
             // A file with a temporary name is no marker, so it may stay.
@@ -73,7 +73,8 @@ impl Unnamed {
     }
 }
 
-/// An [`Unnamed`] file that is kept in a socket, where fuser(1) does not find it.
+/// An [`Unnamed`] file whose descriptor is in flight in a socket, where fuser(1) does not find the
+/// descriptor.
 #[derive(Debug)]
 pub(crate) struct Kept {
     file: InFlight,
@@ -121,7 +122,7 @@ fn create(directory: &OwnedFd, name: &str, mode: Mode) -> Result<(File, Option<S
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     match rustix::fs::openat(directory, ".", flags | OFlags::TMPFILE, mode) {
         Ok(file) => Ok((file.into(), None)),
-        // File systems and kernels without O_TMPFILE (open(2)).
+        // The file system or the kernel lacks O_TMPFILE (open(2)).
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT | Errno::INVAL) => {
             let temporary = format!(".{name}.new");
             let flags = flags | OFlags::CREATE | OFlags::EXCL;
@@ -134,16 +135,16 @@ fn create(directory: &OwnedFd, name: &str, mode: Mode) -> Result<(File, Option<S
     }
 }
 
-/// Reopens the file for reading only: the run may remount its disk read-only, which fails while a
-/// file is open for writing. Lock the returned file and not `file`, because a lock belongs to one
-/// open file description (flock(2)).
+/// Reopens `file` for reading only: the command may remount the disk read-only, which fails while a
+/// file there is open for writing. The caller must lock the returned file, because a lock belongs
+/// to one open file description (flock(2)).
 fn for_reading(file: File) -> File {
     // Without /proc the file stays open for writing, and the remount fails.
     File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap_or(file)
 }
 
-/// Opens the file at `path` for reading. Does not follow a link at `path`, and does not block. Also
-/// opens a FIFO or a device.
+/// Opens the file at `path` for reading, without blocking. Follows no symbolic link at `path`.
+/// Opens a FIFO or a device, too.
 ///
 /// # Errors
 /// `ELOOP` for a link, `ENXIO` for a socket, `ENXIO` or `ENODEV` for a device without a driver,
@@ -174,8 +175,8 @@ pub(crate) fn content(mut file: &File) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Whether another open file description has an exclusive lock on `file`. If not, `file` has a
-/// shared lock from now on (flock(2)).
+/// Returns whether another open file description has an exclusive lock on `file` (flock(2)). If
+/// not, takes a shared lock, which lasts until `file` is closed.
 pub fn is_locked(file: &File) -> bool {
     rustix::fs::flock(file, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
 }

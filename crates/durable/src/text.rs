@@ -39,9 +39,9 @@ pub fn shown(name: &str) -> &str {
     if name.is_empty() { "''" } else { name }
 }
 
-/// Returns `path` as one word of a POSIX shell, which can be shown and typed. In the word, a call of
-/// printf(1) prints bytes that are not UTF-8 and characters that a terminal acts on. Line breaks at
-/// the end of the path stand in the word as they are.
+/// Returns `path` as one word of a POSIX shell that is safe to show and to type. Bytes that are not
+/// UTF-8, and characters that a terminal acts on, become the output of printf(1) in the word. Only
+/// line breaks at the end of the path are written as they are.
 pub fn quote(path: &Path) -> String {
     let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_./:=@%+,".contains(byte);
     let bytes = path.as_os_str().as_bytes();
@@ -49,8 +49,8 @@ pub fn quote(path: &Path) -> String {
         return path.to_string_lossy().into_owned();
     }
     let mut word = String::from("'");
-    // What printf(1) is to print. A command substitution removes line breaks at the end of its
-    // output (POSIX, 2.6.3), so the character after a line break is printed with it.
+    // The bytes that printf(1) will print. A command substitution removes line breaks at the end of
+    // its output (POSIX, 2.6.3), so the character after a line break is printed, too.
     let mut printed = Vec::new();
     for chunk in bytes.utf8_chunks() {
         for letter in chunk.valid().chars() {
@@ -81,8 +81,8 @@ fn print(word: &mut String, printed: &mut Vec<u8>) {
     }
 }
 
-/// Returns `text`, which may come from another user, with the characters escaped that a terminal
-/// acts on ([`is_obeyed`]).
+/// Returns `text`, which may come from another user, with characters escaped on which a terminal
+/// acts ([`is_obeyed`]).
 pub fn printable(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for letter in text.chars() {

@@ -1,4 +1,4 @@
-//! What a run tells: to its frontend, to its caller, and to `synconce status`.
+//! What a run reports to its frontend, to its caller and to `synconce status`.
 
 pub(crate) mod accounts;
 pub(crate) mod balance;

@@ -23,24 +23,24 @@ pub struct Journal {
     pub files: Vec<JournalEntry>,
     /// Directories that the set-up makes, outermost first.
     pub directories: Vec<PathBuf>,
-    /// How many directories above the journal itself were made for it.
+    /// How many directories above the journal file were missing and made with the journal.
     levels: usize,
 }
 
 /// A path before and after the set-up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JournalEntry {
-    /// The path within the system, so that an image may be moved.
+    /// The path within the root of the system, so that the root can be moved.
     pub path: PathBuf,
     /// The original file; `None` if there was none.
     pub before: Option<Before>,
     /// Fingerprints of everything that synconce wrote or was about to write here, in order.
     pub after: Vec<String>,
-    /// The last of them, as text. Empty in journals of older versions.
+    /// The text of the last of these contents. Empty in journals of older versions.
     #[serde(default)]
     pub ours: String,
-    /// Whether the journal records that the change was written and no undo has begun.
-    /// Otherwise the file's content shows whether it was written.
+    /// Whether the set-up has ended and no undo has begun. Otherwise only the file's content shows
+    /// whether the change was written.
     #[serde(default)]
     pub written: bool,
 }
@@ -59,14 +59,13 @@ pub struct Before {
 }
 
 impl Before {
-    /// Returns the owner and mode.
     pub(crate) fn rights(&self) -> Rights {
         Rights { mode: self.mode, owner: (self.user, self.group) }
     }
 }
 
 impl JournalEntry {
-    /// Returns whether `found` is the original.
+    /// Returns whether `found` has the content of the original, or is absent like the original.
     pub(crate) fn is_before(&self, found: &PathState) -> bool {
         match (found, &self.before) {
             (PathState::Absent, None) => true,
@@ -80,9 +79,9 @@ impl JournalEntry {
         self.after.iter().any(|print| Some(print) == print_of(found).as_ref())
     }
 
-    /// Returns whether `found` is not the result of this set-up: the file was edited after a
-    /// set-up that was killed before it changed this file, or after an undo that had restored
-    /// it.
+    /// Returns whether `found` has nothing of this set-up and is not the original either. Then the
+    /// file was edited after a set-up was killed before changing the file, or after an undo
+    /// restored the file.
     pub(crate) fn is_foreign(&self, found: &PathState, host: &Host) -> bool {
         let is_known = self.written || self.is_before(found) || self.is_ours(found);
         !is_known && !holds_ours(found, host)
@@ -96,7 +95,6 @@ fn holds_ours(found: &PathState, host: &Host) -> bool {
     text.contains("synconce") || text.contains(host.runtime())
 }
 
-/// Returns the fingerprint of a content.
 fn print_of(found: &PathState) -> Option<String> {
     match found {
         PathState::Absent => None,
@@ -113,13 +111,12 @@ fn print_of_link(target: &Path) -> String {
     format!("link:{}", target.display())
 }
 
-/// Returns the path of the journal of `engine`.
 pub(crate) fn path(host: &Host, engine: Engine) -> PathBuf {
     path_below(host.state(), engine)
 }
 
-/// Returns the path of the journal of `engine` below the state directory `state`. The journal's directory
-/// also has what undos have saved.
+/// Returns the path of the journal of `engine` below the state directory `state`. An undo saves
+/// edited files beside the journal.
 pub(crate) fn path_below(state: &Path, engine: Engine) -> PathBuf {
     state.join("setup").join(engine.name()).join("journal.json")
 }
@@ -145,11 +142,11 @@ impl Journal {
         }
     }
 
-    /// Makes the journal for `plan`, on top of `earlier`.
+    /// Returns a copy of the journal `earlier`, or a new journal, with the changes of `plan` added.
     ///
     /// # Errors
-    /// A file that the plan would make exists and is not synconce's, or a file was edited
-    /// since.
+    /// A file that the plan would make exists and is not synconce's. A file was edited since an
+    /// earlier set-up, or changed since the plan was made.
     pub fn make(
         plan: &Plan,
         earlier: Option<&Self>,
@@ -162,7 +159,7 @@ impl Journal {
             directories: Vec::new(),
             levels: replace::missing_above(&path(host, engine)).len(),
         });
-        // Directories that several engines' set-ups use are removed with the last one.
+        // A directory that the set-ups of several engines use is removed by the last undo.
         let others = Engine::ALL.into_iter().filter(|other| *other != engine);
         let others: Vec<_> =
             others.filter_map(|other| Self::read(host, other).ok().flatten()).collect();
@@ -234,7 +231,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Returns whether nothing is changed yet: no file, and no directory of the set-up.
+    /// Returns whether all files are the originals and no directory of the set-up exists.
     pub(crate) fn is_before(&self, host: &Host) -> bool {
         let is_original = |entry: &JournalEntry| {
             host.look(&entry.path).is_ok_and(|found| entry.is_before(&found))
@@ -250,8 +247,7 @@ impl Journal {
         }
     }
 
-    /// Records that an undo begins; from then on a file need not have the content that
-    /// synconce wrote.
+    /// Records that an undo begins. From then on a file can be the original again.
     pub(crate) fn undoing(&mut self) {
         self.files.iter_mut().for_each(|entry| entry.written = false);
     }
@@ -259,7 +255,7 @@ impl Journal {
     /// Writes the journal durably.
     ///
     /// # Errors
-    /// The error names the act and the path. Nothing may be changed then.
+    /// The error names the act and the path. The caller must then change no file.
     pub fn write(&self, host: &Host, engine: Engine) -> Result<(), Failed> {
         let path = path(host, engine);
         let text = serde_json::to_vec_pretty(self).map_err(std::io::Error::from);
@@ -273,12 +269,13 @@ impl Journal {
     /// Removes the journal and the directories that were made for it.
     ///
     /// # Errors
-    /// The error names the act and the path. Repeating the undo is then harmless.
+    /// The error names the act and the path. The undo can be repeated.
     pub(crate) fn remove(&self, host: &Host, engine: Engine) -> Result<(), Failed> {
         let path = path(host, engine);
         replace::remove(&path)?;
         replace::remove_unfinished(&path)?;
-        // The engine's directory and the directory of all engines contain only journals.
+        // At least the engine's directory and the directory of all engines are removed, because
+        // both belong to synconce. A directory with saved edits or another journal stays.
         for directory in path.ancestors().skip(1).take(self.levels.max(2)) {
             replace::remove_directory_if_empty(directory)?;
         }

@@ -5,23 +5,24 @@ use crate::error::{Error, NotEdited};
 use crate::host::{Host, PathState};
 use std::path::{Path, PathBuf};
 
-/// The changes that set an engine up; empty when it is set up already.
+/// The changes that set an engine up; empty if the engine is set up already.
 #[derive(Debug, Default)]
 pub struct Plan {
     /// The changes in order.
     pub changes: Vec<PathChange>,
-    /// What was chosen, and why, and what will not work.
+    /// Notes for the operator: choices with their reasons, and what will not work.
     pub notes: Vec<String>,
     /// Whether the default runtime of dockerd stays as it is.
     pub(crate) builds_only: bool,
-    /// Why only builds are set up though all containers were asked for, or the command that sets all up.
+    /// Why only builds are set up although all containers were requested, or the command that sets
+    /// up all containers.
     pub instead: Option<String>,
 }
 
 /// A change of one path.
 #[derive(Debug, PartialEq, Eq)]
 pub struct PathChange {
-    /// The path within the system, without links.
+    /// The path within the system, with its symbolic links resolved.
     pub path: PathBuf,
     /// The change.
     pub act: PlannedAct,
@@ -30,7 +31,7 @@ pub struct PathChange {
 /// The kind of change.
 #[derive(Debug, PartialEq, Eq)]
 pub enum PlannedAct {
-    /// Edits a configuration file of the operator's.
+    /// Edits a configuration file of the operator.
     Edit {
         /// The content now.
         before: String,
@@ -39,8 +40,8 @@ pub enum PlannedAct {
     },
     /// Makes a configuration file.
     Create(String),
-    /// Writes a file that belongs to synconce. An existing file that synconce did not write is
-    /// not changed.
+    /// Writes a file that belongs to synconce. If the file exists and synconce did not write it,
+    /// the set-up fails.
     Own(String),
     /// Makes a symbolic link that belongs to synconce.
     Link(PathBuf),
@@ -57,8 +58,8 @@ impl Plan {
         self.builds_only
     }
 
-    /// Edits the file that `path` leads to. `editor` gets its text (`None`: there is no file)
-    /// and returns the new text (`None`: no change).
+    /// Plans an edit of the file that `path` leads to. `editor` gets the file's text (`None` if
+    /// there is no file) and returns the new text (`None` for no change).
     ///
     /// # Errors
     /// The errors of reading the file, and the editor's, with the name of the file.
@@ -79,7 +80,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Plans the file `path`, which belongs to synconce, with `content`.
+    /// Plans to write `content` to the file `path`, which belongs to synconce.
     ///
     /// # Errors
     /// The errors of reading the file.
@@ -92,7 +93,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Plans the link `path`, which belongs to synconce, to `target`.
+    /// Plans a symbolic link to `target` at `path`, which belongs to synconce.
     ///
     /// # Errors
     /// The errors of reading the link.

@@ -1,8 +1,8 @@
 //! What the process inherited, recorded before the Rust runtime starts.
 //!
-//! The runtime ignores `SIGPIPE` and opens `/dev/null` on closed standard descriptors, and
-//! this program cannot work with `SIGCHLD` ignored. A command must inherit the original state,
-//! so a constructor that runs before `main` records all three.
+//! The Rust runtime ignores `SIGPIPE` and opens `/dev/null` on closed standard descriptors, and
+//! this program cannot work with `SIGCHLD` ignored. A command must inherit the original state, so a
+//! constructor records both dispositions and the closed descriptors before `main` runs.
 
 use crate::signals::is_ignored;
 use std::os::unix::process::CommandExt;
@@ -51,8 +51,9 @@ pub fn pass_on_dispositions(command: &mut Command) {
     unsafe { command.pre_exec(restore) };
 }
 
-/// Sets the default disposition of `SIGCHLD`: if the caller ignored the signal, the kernel would reap
-/// the children of this process itself (wait(2)). A command gets the inherited disposition again.
+/// Sets the default disposition of `SIGCHLD`. If this process inherited an ignored `SIGCHLD`, the
+/// kernel would reap its children without a wait (wait(2)). [`pass_on_dispositions`] gives commands
+/// the inherited disposition.
 pub fn learn_of_children() {
     // SAFETY: the default disposition is no pointer to code.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
@@ -63,11 +64,11 @@ pub fn was_closed(fd: i32) -> bool {
     (0..3).contains(&fd) && CLOSED.load(Relaxed) & (1 << fd) != 0
 }
 
-/// Marks the `/dev/null` that the runtime opened on closed standard descriptors close-on-exec,
-/// so that a command finds them closed.
+/// Makes each standard descriptor on which the runtime opened `/dev/null` close-on-exec, so that
+/// the descriptor is closed again in a command.
 pub fn forget_runtime_stdio() {
     for fd in (0..3).filter(|fd| was_closed(*fd)) {
-        // SAFETY: changes one flag of a descriptor that the runtime opened.
+        // SAFETY: F_SETFD changes one flag of a descriptor that the runtime opened.
         unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
     }
 }

@@ -15,8 +15,8 @@ use synconce_sys::namespace::is_first_user_namespace;
 use synconce_sys::process::{ChildChange, Side, WaitFor, Whose, exit_now, fork, wait};
 
 impl BootEpoch {
-    /// Returns whether power may have been lost between this epoch and `now`. A number that is
-    /// missing from one of the two, as in a chroot without /sys, is ignored.
+    /// Returns whether power may have been lost between this epoch and `now`. A number that either
+    /// epoch lacks, as in a chroot without /sys, is not compared.
     pub(crate) fn is_over(&self, now: &Self) -> bool {
         let other_boot = match (&self.kernel, &now.kernel) {
             (Some(then), Some(now)) => then != now,
@@ -27,33 +27,33 @@ impl BootEpoch {
         other_boot || other_disk && self.is_same_mount(now) != Some(true)
     }
 
-    /// Whether the file system has been mounted all the time between this epoch and `now`, if that
-    /// is known. An unmount writes everything out, and reports no error.
+    /// Returns whether the file system stayed mounted between this epoch and `now`, or `None` if an
+    /// epoch lacks the number. An unmount writes all data out, but reports no error.
     pub(crate) fn is_same_mount(&self, now: &Self) -> Option<bool> {
         Some(self.mount? == now.mount?)
     }
 }
 
-/// Returns the boot id of the kernel, also where a container has a boot id of its own; `None` if it
-/// cannot be read there. The calling process must have one thread.
+/// Returns the kernel's boot id, even in a container with a boot id of its own, or `None` if the
+/// kernel's id cannot be read there. Forks, so the calling process must be single-threaded.
 ///
-/// A child process reads it: a filter of system calls may kill the process that makes a procfs.
+/// A child process reads the id, because a seccomp filter may kill a process that calls fsopen(2).
 ///
 /// # Errors
-/// What may work at another time: no memory, no process, no descriptor. Without the id, changes of an
-/// earlier container would be taken for lost.
+/// Transient failures: no memory, process or descriptor is free. `None` would be wrong then:
+/// without the kernel's id, changes made in an earlier container count as lost.
 pub(crate) fn kernel() -> io::Result<Option<String>> {
     if is_of_kernel() {
         return Ok(boot_id().ok());
     }
-    // No other user may make a procfs.
+    // Only root in the first user namespace can be sure to mount a procfs (mount_namespaces(7)).
     if !geteuid().is_root() || !is_first_user_namespace() {
         return Ok(None);
     }
     let (answers, answer) = pipe_with(PipeFlags::CLOEXEC)?;
     let child = match fork()? {
         Side::Child => {
-            // A kill leaves no core.
+            // If a filter kills this process, no core is dumped.
             let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
             exit_now(i32::from(tell_kernel(File::from(answer)).is_err()))
         }
@@ -70,7 +70,7 @@ pub(crate) fn kernel() -> io::Result<Option<String>> {
     }
 }
 
-/// Writes the boot id of the kernel to `answer`, or nothing if it may not be read.
+/// Writes the kernel's boot id to `answer`, or nothing if this process has no access to the id.
 fn tell_kernel(mut answer: File) -> io::Result<()> {
     match kernel_boot_id() {
         Ok(id) => answer.write_all(id.as_bytes()),
@@ -81,8 +81,8 @@ fn tell_kernel(mut answer: File) -> io::Result<()> {
     }
 }
 
-/// Returns the current boot epoch of a store on `mount` with `losses` failed syncs. `kernel` is what
-/// [`kernel`] returned.
+/// Returns the current boot epoch of a store on `mount` with `losses` failed syncs. `kernel` is the
+/// result of [`kernel`].
 ///
 /// # Errors
 /// The file of the boot id cannot be read.
@@ -101,13 +101,13 @@ pub(crate) fn now(
 }
 
 /// Reads `/sys/dev/block/MAJOR:MINOR/diskseq`. A disk or loop device that is attached again
-/// gets another number. The device number of a btrfs has no entry there; its source device has
-/// one.
+/// gets another number. The device number of a btrfs has no entry in this directory, so the source
+/// device is tried, too.
 fn disk_sequence(mount: &Mount) -> Option<u64> {
     let by_number = format!("/sys/dev/block/{}/diskseq", mount.device);
     let name = Path::new(&mount.source).file_name()?.to_str()?;
     let by_name = format!("/sys/class/block/{name}/diskseq");
-    // A partition has no number; the directory above the partition is its disk.
+    // A partition has no diskseq; the directory above the partition is the disk's.
     let partition = [&by_number, &by_name].map(|path| path.replace("/diskseq", "/../diskseq"));
     let paths = [by_number, by_name].into_iter().chain(partition);
     paths.into_iter().find_map(|path| fs::read_to_string(path).ok()?.trim().parse().ok())

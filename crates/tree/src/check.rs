@@ -15,18 +15,19 @@ use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
 use synconce_fs::Progress;
 
-/// A layer that is not as it was frozen.
+/// A layer that has changed since it was frozen.
 #[derive(Clone, Debug)]
 pub struct Altered {
     /// The layer's name in the store.
     id: String,
     /// The layer's content.
     pub layer: PathBuf,
-    /// The layer's fingerprint: an entry that a call has changed since has a later ctime than this file.
+    /// The file with the layer's fingerprint. An entry that a system call changed later has a later
+    /// ctime than this file.
     pub fingerprint: PathBuf,
     /// How the layer differs from its fingerprint, if it does.
     pub alteration: Option<Alteration>,
-    /// The content, if contents were compared.
+    /// The checksums and the files that differ; empty if contents were not compared.
     content: SummedContent,
 }
 
@@ -42,16 +43,16 @@ impl Altered {
 pub struct Verified<'a> {
     /// The layers that differ.
     pub altered: Vec<Altered>,
-    /// The number of layers that had no checksums, and have them now.
+    /// The number of layers whose checksums [`verify`] took.
     pub summed: usize,
     store: &'a Store,
     _reading: Reading<'a>,
 }
 
 impl Verified<'_> {
-    /// Takes the fingerprints of the layers that differ anew, durably: their content is right as it
-    /// is. A snapshot that was made writable becomes read-only. If contents were compared, the
-    /// checksums that [`verify`] found in layers with other files are kept, too.
+    /// Accepts the layers that differ: takes their fingerprints anew, durably, and makes writable
+    /// snapshots read-only. If contents were compared, also replaces the checksums of layers whose
+    /// files differ by those that [`verify`] computed.
     ///
     /// # Errors
     /// A file that differs cannot be read. The error names the act and the path.
@@ -67,7 +68,7 @@ impl Verified<'_> {
         Ok(())
     }
 
-    /// Returns the other trees than `name` that have a layer which differs.
+    /// Returns the trees other than `name` that share a layer that differs.
     ///
     /// # Errors
     /// The store cannot be read.
@@ -85,13 +86,13 @@ impl Verified<'_> {
 pub enum Compare {
     /// Owner, mode, size, times and inode number of each entry.
     Attributes,
-    /// Also what the disk has of each committed file, with its checksum.
+    /// Also the content of each committed file, read from the disk, with its checksum.
     Contents,
 }
 
-/// Compares each entry of the layers of the tree, of all its generations, with the layer's
-/// fingerprint, and returns the layers that differ. Before contents are compared, a layer without
-/// checksums gets them, if it is as it was frozen and all of it can be read.
+/// Compares the entries of the tree's layers, in all generations, with the layers' fingerprints,
+/// and returns the layers that differ. If contents are compared, first takes the checksums of each
+/// layer that has none, is unchanged and can be read.
 ///
 /// # Errors
 /// The error names the act and the path.
@@ -131,16 +132,17 @@ pub fn verify<'a>(
     Ok(Verified { altered: all, summed, store, _reading: reading })
 }
 
-/// Returns the layers that have a fingerprint: committed ones, and those of runs that have taken one.
-/// A layer may occur several times.
+/// Returns the layers that have a fingerprint: all committed layers, and the uncommitted layers
+/// whose fingerprint was taken. A layer may occur several times.
 fn due<'a>(store: &'a Store, reading: &'a Reading<'_>) -> impl Iterator<Item = &'a Layer> {
     let open = reading.source().layers.iter();
     let open = open.filter(|layer| layer::has_fingerprint(store, &layer.id));
     reading.committed().iter().chain(open).chain(reading.older())
 }
 
-/// Returns whether [`verify`] of the tree `name`, or [`fsck`] without a name, syncs: a layer is a
-/// snapshot that was not verified yet.
+/// Returns whether [`verify`] of the tree `name`, or [`fsck`] if there is no name, syncs. Only a
+/// snapshot that no check has found unchanged yet needs a sync: its fingerprint is still btrfs's
+/// number of the last change.
 ///
 /// # Errors
 /// The error names the act and the path.
@@ -164,12 +166,14 @@ pub fn verify_syncs(store: &Store, name: Option<&TreeName>) -> Result<bool, Erro
     Ok(false)
 }
 
-/// Adds what is wrong with the store to `faults`, in the order in which it is found. Each tree is
-/// checked as of one moment; other commands may change the tree meanwhile. After a sync that fails,
-/// no other layer that needs one is checked: a disk that does not answer is waited for once.
+/// Checks the store, and adds the faults to `faults` in the order in which they are found. Each
+/// tree is checked as of one moment; other commands may change the tree meanwhile. After a failed
+/// sync, layers whose comparison needs a sync are not compared, so that a dead disk delays the
+/// check once.
 ///
 /// # Errors
-/// The store cannot be read; `ECANCELED`. `faults` has what was found before.
+/// The store cannot be read, or `progress` cancels the check (`ECANCELED`). `faults` has the faults
+/// that were found before.
 pub fn fsck(store: &Store, faults: &mut Vec<Error>, progress: &dyn Progress) -> Result<(), Error> {
     let (records, of_records) = store.records()?;
     faults.extend(of_records);
@@ -221,7 +225,7 @@ fn fault_of(
         |path: &Path, why: String| Some(Error::new("altered below", path, io::Error::other(why)));
     let content = store.content(&layer.id);
     Ok(match layer::alteration(store, &layer.id, sync, progress) {
-        // The end of the check is no fault of the layer.
+        // A cancelled check is no fault of the layer.
         Err(error) if error.io().raw_os_error() == Some(Errno::CANCELED.raw_os_error()) => {
             return Err(error);
         }

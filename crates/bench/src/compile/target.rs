@@ -7,11 +7,11 @@ use crate::statistics::{Conclusion, SampleComparison, compare};
 /// The name of the baseline.
 pub(super) const BARE: &str = "bare";
 
-/// The target: the ratio of a build under the tool to the same build without it.
+/// The target: the highest ratio of a build's time under the tool to its time without the tool.
 const TARGET: f64 = 1.01;
 
-/// Returns a finding for each variant about its wall time and its processor time. On a busy
-/// machine the processor time is the more precise one.
+/// Returns a finding for each variant about its wall time and its processor time. On a busy machine
+/// the processor time is more precise.
 pub(super) fn compare_with_target(measured: &[&Measured], seed: u64) -> Vec<Observation> {
     let Some(bare) = measured.iter().find(|one| one.variant.name == BARE) else {
         return Vec::new();
@@ -43,7 +43,7 @@ fn side_by_side(ours: &Measured, bare: &Measured, of: fn(&Sample) -> f64, seed: 
     })
 }
 
-/// Returns the verdict. An interval on both sides of the target decides nothing.
+/// Returns the verdict. An interval that contains the target decides nothing.
 fn verdict(found: &SampleComparison) -> &'static str {
     if found.verdict == Conclusion::TooFewRounds {
         "too few rounds to tell"

@@ -12,14 +12,15 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-/// Variables of the environment from which go finds its cache.
+/// Environment variables by which `go` finds its cache.
 const CACHE_VARIABLES: [&str; 3] = ["GOCACHE", "XDG_CACHE_HOME", "HOME"];
 
 /// Compiles the programs, and makes and removes databases.
 pub(super) struct DatabaseFixture {
     options: DatabaseOptions,
     synconce: PathBuf,
-    /// The lines about their options that the programs print, each with the variants that printed it.
+    /// The first lines that programs print, which name their options; each line with the variants
+    /// that printed the line.
     settings: BTreeMap<String, Vec<String>>,
     work: WorkDir,
 }
@@ -38,7 +39,8 @@ impl DatabaseFixture {
         self.work.path().join(name)
     }
 
-    /// Returns the program of an engine, compiled before its first iteration.
+    /// Returns the program of `engine`, and compiles the program before the engine's first
+    /// iteration.
     fn program(&self, engine: &DatabaseEngine, launcher: &Launcher) -> Result<PathBuf, Error> {
         let Some(source) = &engine.source else {
             return Ok(self.options.redb.clone().unwrap_or_default());
@@ -66,10 +68,12 @@ impl DatabaseFixture {
         launcher.run_helper(&format!("compile {}", source.file), &command)
     }
 
-    /// Makes the directory of a database. Returns its path, and the path in it that a hold holds.
+    /// Makes the directory of a database. Returns the directory's path and the path to hold: a file
+    /// in the directory for `bolt`, the directory itself for other kinds.
     fn database(&self, engine: &DatabaseEngine) -> Result<(PathBuf, PathBuf), Error> {
         let base = self.path("base");
-        // etcd refuses a directory that other users can read.
+        // etcd 3.4.10 refuses a directory that other users can read; newer versions only print a
+        // warning.
         std::fs::DirBuilder::new().mode(0o700).create(&base).map_err(Error::io("create", &base))?;
         let held = if engine.kind == "bolt" { base.join("base") } else { base.clone() };
         Ok((base, held))
@@ -126,7 +130,7 @@ impl Steps for DatabaseFixture {
 
     fn clear(&mut self, _iteration: &Iteration<'_>, launcher: &Launcher) -> Result<(), Error> {
         launcher.kill_leftovers();
-        // A hold that was killed leaves its mounts.
+        // The overlays of a killed hold stay mounted.
         mounts::unmount_below(self.work.path())?;
         mounts::remove_tree(&self.path("base"))
     }

@@ -36,7 +36,7 @@ pub(super) enum Runtime {
     Plain,
     /// `synconce-oci`, which wraps runc, with `step-root = "as-mounted"`.
     Wrapped,
-    /// The same without that setting.
+    /// `synconce-oci` with `step-root = "volatile"`, which is also the default.
     Volatile,
 }
 

@@ -19,10 +19,10 @@ use std::path::{Path, PathBuf};
 /// What to build, where and how often.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageOptions {
-    /// The work directory, the variants and the rounds. The seed also makes the content of the
+    /// The work directory, the variants and the rounds. The seed also determines the content of the
     /// build's context.
     pub common: Common,
-    /// The packages, and the base that they are installed into.
+    /// The packages, and the base into which they are installed.
     pub base: base::BaseOptions,
     /// What the measured step does.
     pub step: MeasuredStep,
@@ -33,13 +33,12 @@ pub struct ImageOptions {
 pub enum MeasuredStep {
     /// Installs the packages.
     Install,
-    /// Changes the owner of so many files of the layer below.
+    /// Changes the owner of this number of files in the layer below.
     Chown(u32),
-    /// Appends to a file of so many MiB of the layer below: the overlay copies the file up.
+    /// Appends to a file of this number of MiB in the layer below: the overlay copies the file up.
     CopyUp(u32),
-    /// Installs every package of the base over itself, after the packages were installed in the
-    /// base. dpkg replaces the files as for a later version. The packages of an older base would
-    /// be others on each day.
+    /// Reinstalls every package of a base in which the packages are installed. dpkg replaces the
+    /// files as in an upgrade. A real upgrade of an older base would be a different one each day.
     Upgrade,
 }
 
@@ -50,7 +49,7 @@ impl ImageOptions {
         Self { common, base: base::BaseOptions::default(), step: MeasuredStep::Install }
     }
 
-    /// Returns the number of files in the context, and how many times [`BYTES`] each has.
+    /// Returns the number of files in the context, and the size of each in units of [`BYTES`].
     fn files(&self) -> (u32, u32) {
         match self.step {
             MeasuredStep::Chown(files) => (files, 1),
@@ -59,7 +58,7 @@ impl ImageOptions {
         }
     }
 
-    /// Returns the words for the files in the context.
+    /// Returns a description of the files in the context.
     pub(super) fn copied(&self) -> String {
         match self.step {
             MeasuredStep::CopyUp(size) => format!("a file of {size} MiB"),
@@ -79,14 +78,15 @@ impl ImageOptions {
     }
 }
 
-/// Number of files in the context, and the bytes of each: a source tree of some size.
+/// The number of files in the context: a source tree of some size.
 const FILES: u32 = 1000;
+/// The size of each of these files in bytes.
 const BYTES: u32 = 8 << 10;
 
-/// The only file of a context with one.
+/// The path in the image of a file that is alone in the context.
 const LARGE: &str = "/src/0/0";
 
-/// dpkg lists every installed package.
+/// Reinstalls every package that dpkg lists.
 const UPGRADE: &str = "apt-get install --yes --no-download --reinstall \
     $(dpkg-query --show --showformat='${Package} ')";
 
@@ -141,7 +141,7 @@ impl ImageFixture {
             write_file(&path, &[])?;
             let mut file =
                 File::options().append(true).open(&path).map_err(Error::io("open", &path))?;
-            // A large file need not fit in memory.
+            // Written in pieces, because a large file need not fit in memory.
             for _ in 0..pieces {
                 random.fill(&mut bytes);
                 file.write_all(&bytes).map_err(Error::io("write", &path))?;
@@ -231,7 +231,7 @@ fn is_installed(status: &str, package: &str) -> bool {
 impl Steps for ImageFixture {
     fn prepare(&mut self, launcher: &Launcher) -> Result<(), Error> {
         self.work.lock()?;
-        // A step of a killed benchmark continues without its daemon.
+        // A build step of a killed benchmark may still run, without its daemon.
         cgroup::remove(&work_dir::unique_name(self.work.path())?);
         self.work.clear()?;
         self.write()?;

@@ -10,7 +10,7 @@ use rustix::process::Pid;
 use std::path::{Path, PathBuf};
 use synconce_sys::search;
 
-/// Sockets and state. Covered by a file system in memory.
+/// The directory of sockets and state, which the benchmark covers with a file system in memory.
 const RUN: &str = "/run";
 /// The socket of the benchmark's containerd.
 pub(super) const SOCKET: &str = "/run/synconce-bench/containerd.sock";
@@ -34,7 +34,7 @@ const DISABLED: [&str; 5] = [
     "io.containerd.nri.v1.nri",
 ];
 
-/// Fails if a path is below the directory that the benchmark covers.
+/// Fails if a path is in [`RUN`], which the benchmark covers.
 pub(super) fn refuse_run(paths: &[&Path]) -> Result<(), Error> {
     for path in paths {
         let real = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
@@ -57,7 +57,8 @@ pub(super) struct ContainerdState {
 }
 
 impl ContainerdState {
-    /// Prepares the state in the work directory; starts no process.
+    /// Prepares the state in the work directory, and checks the version of containerd. Starts no
+    /// daemon.
     pub(super) fn new(
         work: &Path,
         program: &Path,
@@ -77,7 +78,7 @@ impl ContainerdState {
         Ok(Self { work, program, synconce, daemon: Daemon::new("containerd", SOCKET), _run })
     }
 
-    /// Returns the directory of the images.
+    /// Returns containerd's root, which has the images.
     pub(super) fn root(&self) -> PathBuf {
         self.work.join("root")
     }
@@ -93,7 +94,7 @@ impl ContainerdState {
         files::create_dir(&self.root())?;
         let words = self.words(way)?;
         let ask = [&show(&self.client()), "--address", SOCKET, "version"].map(str::to_owned);
-        // ctr waits for ten seconds for a socket that does not exist.
+        // ctr would wait ten seconds for a socket that does not exist.
         self.daemon.start(&words, launcher, || {
             Ok(Path::new(SOCKET).exists()
                 && launcher.run(&ask, &launcher.log("ctr-version"))?.status.success())
@@ -109,7 +110,7 @@ impl ContainerdState {
             let file = hold::write_file(&self.work, &held)?;
             words = hold::daemon_words(&self.synconce, &file);
         }
-        // The daemon is killed when its parent exits.
+        // Kills the daemon when the daemon's parent exits.
         let program = show(&self.program);
         let own = ["setpriv", "--pdeathsig", "KILL", &program, "--config", &show(&config)];
         words.extend(own.map(str::to_owned));
@@ -124,7 +125,7 @@ impl ContainerdState {
     /// Stops the daemon if it runs, and removes its root.
     pub(super) fn stop(&mut self, launcher: &Launcher) -> Result<(), Error> {
         let stopped = self.daemon.stop(launcher);
-        // Unmounts what a killed daemon or hold has left mounted.
+        // A killed daemon or hold leaves mounts.
         mounts::unmount_below(&self.work)?;
         let removed = [self.root(), Path::new(SOCKET).with_file_name("")];
         stopped.and(removed.iter().try_for_each(|path| mounts::remove_tree(path)))
@@ -159,7 +160,8 @@ fn config_text(root: &Path, way: ImportVariant) -> String {
     )
 }
 
-/// Returns the numbers of `containerd github.com/containerd/containerd/v2 v2.4.2 1c4457`.
+/// Returns the major and the minor version from a line such as
+/// `containerd github.com/containerd/containerd/v2 v2.4.2 1c4457`.
 fn number(version: &str) -> Option<(u32, u32)> {
     let digits = |word: &str| word.starts_with(|c: char| c.is_ascii_digit());
     let mut words = version.split_whitespace().map(|word| word.trim_start_matches('v'));

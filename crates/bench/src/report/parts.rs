@@ -8,8 +8,8 @@ use crate::statistics::median;
 /// Nanoseconds per millisecond.
 const MS: f64 = 1e6;
 
-/// Returns the text: a table of medians for each group of variants, and a table for each part
-/// with statistics; empty if no sample has parts.
+/// Returns a table of medians for each group of variants, and a table for each part with
+/// statistics. The text is empty if no sample has parts.
 pub(super) fn text(results: &[VariantResult]) -> String {
     let mut text = String::new();
     for group in results.chunk_by(|a, b| group(a) == group(b)) {
@@ -47,7 +47,7 @@ fn medians(results: &[VariantResult]) -> Option<Table> {
     Some(table)
 }
 
-/// Returns one table per part, with spread and ratio.
+/// Returns one table per part, with the spread and the ratio to the baseline.
 fn part_tables(results: &[VariantResult]) -> String {
     let mut names: Vec<&str> = Vec::new();
     for part in results.iter().flat_map(|result| &result.parts) {

@@ -20,12 +20,11 @@ pub(super) struct Table {
     columns: Vec<(String, Align)>,
     /// `None` is an empty line.
     rows: Vec<Option<Vec<String>>>,
-    /// Columns that a narrow terminal leaves out, the first of them first.
+    /// Columns that are left out, in this order, until the table fits.
     spare: &'static [&'static str],
 }
 
 impl Table {
-    /// Returns a table with the given columns and no rows.
     pub(super) fn new<'a>(columns: impl IntoIterator<Item = (&'a str, Align)>) -> Self {
         let columns = columns.into_iter();
         Self {
@@ -35,7 +34,7 @@ impl Table {
         }
     }
 
-    /// Names the columns that are left out where the table is too wide, the first of them first.
+    /// Sets the columns that are left out, in this order, until the table fits.
     pub(super) fn spare(self, names: &'static [&'static str]) -> Self {
         Self { spare: names, ..self }
     }
@@ -87,7 +86,7 @@ impl Table {
         (0..self.columns.len()).map(widest).collect()
     }
 
-    /// Whether all columns but the last need no more than `limit`, with a last one to be read.
+    /// Whether all columns fit into `limit`, if the last one is made as narrow as [`NARROWEST`].
     fn fits(&self, limit: usize) -> bool {
         let widths = self.widths();
         let Some((last, others)) = widths.split_last() else { return true };
@@ -147,7 +146,7 @@ impl Table {
     }
 }
 
-/// Breaks `text` between words into lines of at most `limit` characters, if it is longer.
+/// Breaks `text` between words into lines of at most `limit` characters. A longer word is a line.
 fn wrapped(text: &str, limit: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ') {

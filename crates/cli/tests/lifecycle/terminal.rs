@@ -7,8 +7,8 @@ use synconce_testkit::harness::{
     perl,
 };
 
-/// Writes a perl program that prints `ready`; returns the command line that runs it under a
-/// hold.
+/// Writes a perl program that runs `script`, in which `ready` prints "ready". Returns the command
+/// line that runs the program under a hold.
 fn program(place: &Place, script: &str) -> String {
     let [_, _, text] = perl(&format!("$| = 1; sub ready {{ print \"ready\\n\" }} {script}"));
     place.write("program", &text);
@@ -28,7 +28,7 @@ fn ctrl_c_ends_the_command_and_the_shell_sees_death_by_that_signal() {
         terminal.write("exit\n");
         terminal.end();
 
-        // bash ends a script after a command only if a signal killed the command.
+        // On Ctrl-C, bash ends a script only if SIGINT also killed the command that was running.
         let script = format!("{run}; echo went on");
         let mut terminal = Terminal::start(place, &["bash", "-c", &script]);
         terminal.expect("ready\r\n");
@@ -105,7 +105,7 @@ fn a_run_in_the_background_that_reads_the_terminal_is_stopped_until_fg() {
         let mut terminal = Terminal::shell(place);
         terminal.line(&format!("{run} &"));
         terminal.expect("ready\r\n");
-        // bash prints the stop before its next prompt.
+        // bash reports that a job was stopped before the next prompt.
         eventually("the job is stopped", || {
             terminal.line("jobs");
             terminal.expect("perl program").contains("Stopped")

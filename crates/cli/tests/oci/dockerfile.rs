@@ -1,6 +1,6 @@
-//! Holds in a Dockerfile, without a set-up of the engine: the binary is copied from the image
-//! of synconce, and is the shell of the steps. The engines are real, with their own runtime
-//! and their own seccomp profile.
+//! Holds in a Dockerfile, without a set-up of the engine: the binary of synconce is copied or
+//! mounted from its image, and runs the steps. The engines are real, with their own runtime and
+//! their own seccomp profile.
 
 use crate::engines::{LIMITS, SHORT, SOCKET};
 use crate::our_image::{IMAGE, STRIP, make_image};
@@ -31,24 +31,26 @@ const BUILDKIT: [Need; 6] = [
     STRIP,
 ];
 
-/// The two lines of the guide.
+/// The line of the guide that copies the binary.
 pub const COPY: &str =
     concat!("COPY --from=synconce:", env!("CARGO_PKG_VERSION"), " /synconce /usr/local/bin/\n");
+/// The line of the guide that makes synconce the shell of the steps.
 pub const SHELL: &str = "SHELL [\"synconce\", \"run\", \"--sealed\", \"--no-commit\", \"--\", \
                      \"/bin/sh\", \"-c\"]\n";
-/// A step that is held alone, up to its command.
+/// The words of a step that mounts the binary and is held by it; the step's command follows.
 pub const MOUNT: &str = concat!(
     "RUN --mount=type=bind,from=synconce:",
     env!("CARGO_PKG_VERSION"),
     ",source=/synconce,target=/dev/synconce \\\n    \
      /dev/synconce run --sealed --no-commit -- "
 );
-/// The line with which a last stage ends, by the guide.
+/// The line of the guide that ends the last stage, so that containers of the image are not held.
 pub const TAKEN_BACK: &str = "SHELL [\"/bin/sh\", \"-c\"]";
-/// The first lines of the probe in a sealed run, and without a run.
+/// The first lines that the probe prints in a sealed run.
 pub const HELD: &str = "fsync 0\nfdatasync 0\nsyncfs 0\nsync_file_range 0\n";
+/// The first lines that the probe prints without a run.
 pub const BARE: &str = "fsync EBADF\nfdatasync EBADF\nsyncfs EBADF\nsync_file_range EBADF\n";
-/// A shell and the probe; without /tmp, /var and /proc.
+/// An image with a shell and the probe, but without /tmp, /var and /proc.
 const BASE: &str = "FROM scratch\nCOPY root /\n";
 
 pub fn trials() -> Vec<Trial> {
@@ -101,7 +103,7 @@ fn all(place: &Place, engine: &dyn DockerfileBuilder) {
     };
     let step = |shell: &str, step: &str| well(format!("{BASE}{COPY}{shell}{step}\n"));
 
-    // The engine's own profile is active, and no other filter holds.
+    // The engine's own seccomp profile is active, and does not hold syncs.
     assert_prints(&step("", "RUN grep ^Seccomp: /proc/self/status"), "Seccomp:\t2\n");
     assert_prints(&step("", "RUN /probe well"), BARE);
     let held = step(SHELL, "RUN /probe well");
@@ -111,7 +113,7 @@ fn all(place: &Place, engine: &dyn DockerfileBuilder) {
     assert_prints(&user, HELD);
     assert_prints(&user, "1000\n");
     assert_quiet(&user);
-    // A process that the step leaves ends with its container, so no notice is printed.
+    // A process that outlives the step's command ends with the container: no notice is printed.
     assert_quiet(&step(SHELL, "RUN sleep 1000 &"));
     let failed = build(format!("{BASE}{COPY}{SHELL}RUN exit 39\n"));
     assert!(!failed.status.success());
@@ -142,7 +144,7 @@ fn a_mounted_binary_holds_its_step(
         well(format!("{BASE}{step}\n"));
         last_layer(engine)
     };
-    // Without a mount buildkitd leaves the mount point /dev in the layer.
+    // A subset: without a mount, buildkitd leaves the mount point /dev in the layer.
     let (held, bare) = (layer(&mount), layer("RUN /probe well"));
     assert!(held.is_subset(&bare), "{held:?} {bare:?}");
 }
@@ -177,8 +179,7 @@ fn both(finished: &Finished) -> String {
     format!("{}{}", finished.stdout, finished.stderr)
 }
 
-/// Returns the output lines of the steps, without the step number and the time that BuildKit
-/// adds.
+/// Returns the output lines of the steps, without BuildKit's step numbers and times.
 fn lines(finished: &Finished) -> Vec<String> {
     let is_prefix =
         |word: &str| word.starts_with('#') || word.contains('.') && word.parse::<f64>().is_ok();
@@ -305,7 +306,7 @@ fn in_daemonless(place: &Place, program: &'static str, build: &'static [&'static
     make_image(place, &mut command, Path::new(program));
     let engine = Daemonless { place, program, build, cgroups: Cgroups::unique() };
     all(place, &engine);
-    // The default format of Podman and Buildah.
+    // `oci` is the default format of Podman and Buildah, and ignores SHELL.
     place.write("context/Dockerfile", &format!("{BASE}{COPY}{SHELL}RUN /probe well\n"));
     let ignored = engine.build_as("oci");
     assert_prints(&ignored, BARE);

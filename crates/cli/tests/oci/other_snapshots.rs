@@ -1,4 +1,5 @@
-//! Builds on btrfs and on fuse-overlayfs: roots that cannot be volatile, and that no unmount syncs.
+//! Builds on btrfs and on fuse-overlayfs: the roots of steps cannot be volatile there, and an
+//! unmount does not sync them.
 
 use crate::engines::buildkit::{self, BuildKit, ON_CONTAINERD, Worker};
 use crate::engines::containerd::Containerd;
@@ -46,15 +47,17 @@ pub fn trials() -> Vec<Trial> {
     ]
 }
 
-/// How often a step syncs, and how many flushes more or fewer an engine makes from build to build. A
-/// sync(2) of another process flushes every disk of the machine, too.
+/// How often a step syncs.
 const SYNCS: u64 = 600;
+/// The engine's own flushes vary by less than this number from build to build. A sync(2) of another
+/// process flushes every disk of the machine, too.
 const FEW: u64 = SYNCS / 2;
-/// More bytes than btrfs keeps in an inode.
+/// Syncs of a step whose file is too large to be stored inline in btrfs's metadata: the step writes
+/// a byte before each sync.
 const MANY: u64 = 5000;
 
-/// Builds an image on `disk` with the runtime `given`, and others whose step syncs: a held sync is no
-/// flush, and a file that cannot be written fails a held step.
+/// Builds and returns an image on `disk` with the runtime `given`. Also asserts, by other builds,
+/// that a held sync is no flush, and that a held step fails if its file cannot be written.
 fn built(disk: &FlushDisk<'_>, what: &str, given: Given, builder: &impl ImageBuilder) -> Image {
     images::add_tree(disk.place);
     let image = images::built(given, disk.place, builder);
@@ -65,7 +68,7 @@ fn built(disk: &FlushDisk<'_>, what: &str, given: Given, builder: &impl ImageBui
     image
 }
 
-/// Asserts that each sync of a step flushes the disk with runc, and none does with synconce.
+/// Asserts that each sync of a step flushes the disk with runc, and that none does with synconce.
 fn assert_syncs(disk: &FlushDisk<'_>, what: &str, given: Given, builder: &impl ImageBuilder) {
     let act = |count| disk.build(builder, count);
     let flushes = disk.flushes(&format!("{what}, {given:?}"), &act, SYNCS);
@@ -77,16 +80,16 @@ fn assert_syncs(disk: &FlushDisk<'_>, what: &str, given: Given, builder: &impl I
     assert!(flushes < own + FEW, "{what}: {own} flushes without syncs, {flushes} with {SYNCS}");
 }
 
-/// Asserts that the build of a step fails whose file cannot be written at its end.
+/// Asserts that a build fails if the file of its step cannot be written at the end of the step.
 ///
-/// Before the other steps, whose short files btrfs keeps in its metadata: a disk that cannot write
-/// these is read-only.
+/// Must come before [`assert_syncs`]: btrfs stores the short files of those steps in its metadata,
+/// and makes itself read-only if it cannot write metadata.
 fn assert_unwritten_fails(disk: &FlushDisk<'_>, what: &str, builder: &impl ImageBuilder) {
     disk.rig.disk().fail(Fault::writes().holding([b'x'; 64])).unwrap();
     let failed = disk.build(builder, MANY);
     disk.rig.disk().recover().unwrap();
     let text = format!("{}{}", failed.stdout, failed.stderr);
-    // The step itself does well: each of its syncs is held.
+    // The step itself succeeds, because each of its syncs is held.
     assert!(text.contains(&format!("synced {MANY}\n")), "{what}: {text}");
     assert!(!failed.status.success(), "{what}: {text}");
 }
@@ -105,7 +108,7 @@ fn of_docker(place: &Place, fs: FsKind, driver: &str) {
     disk.rig.down().unwrap();
 }
 
-/// Asserts that `status` counts roots of `engine` that are no overlay, and none that is volatile.
+/// Asserts that `status` counts roots of `engine` that are no overlay, and no volatile root.
 fn assert_as_mounted(place: &Place, engine: &str) {
     let status = place.status(&[]).stdout;
     let is_of = |line: &&str| line.starts_with(&format!("{engine}: "));
@@ -151,10 +154,12 @@ fn of_containerd_on_btrfs_are_the_same_and_synced(place: &Place) {
     disk.rig.down().unwrap();
 }
 
-/// The snapshotter of containerd that is a process of its own, under the name `fuse-overlayfs`.
+/// Configures containerd to use the snapshotter `fuse-overlayfs`, a process of its own. The address
+/// of the process follows.
 const BY_FUSE: &str = "[proxy_plugins.fuse-overlayfs]\ntype = \"snapshot\"\naddress = ";
 
-/// The shim mounts such a root. Only sync(2) reaches its files, and reports no errors.
+/// Here containerd's shim mounts the root, and synconce cannot find the disk of its files. Only
+/// sync(2) writes them, and reports no errors: a failed write does not fail the build.
 fn of_containerd_by_fuse_overlayfs_are_the_same_and_synced(place: &Place) {
     let disk = FlushDisk::with(place, FsKind::Ext4);
     let what = "containerd by fuse-overlayfs";

@@ -1,4 +1,4 @@
-//! SQLite: its shell with every journal, two writers at once, and its own tests.
+//! SQLite: its shell with every journal file, two writers at once, and its own tests.
 
 use crate::comparison::{Comparison, OneSide};
 use synconce_testkit::harness::Place;
@@ -7,10 +7,10 @@ use synconce_testkit::harness::{Need, upstream};
 pub const NEEDS: [Need; 1] = [Need::Program("sqlite3", "sqlite3")];
 pub const NEEDS_UPSTREAM: [Need; 1] = [Need::Upstream("sqlite3/testfixture")];
 
-/// How many transactions a writer makes, of one row each.
+/// How many rows a writer inserts, each in a transaction of its own.
 const ROWS: u32 = 60;
 
-/// Returns the statements of a writer, from the row `first` on.
+/// Returns the statements of a writer whose first row is `first`.
 fn writer(first: u32) -> String {
     let inserts = (first..first + ROWS).map(|row| {
         format!("INSERT INTO t VALUES ({row}, hex(zeroblob({})), {row} * 0.25);\n", row % 500)
@@ -29,7 +29,7 @@ fn churn() -> String {
     )
 }
 
-/// Every journal mode at every level that syncs; two shells write at once.
+/// Every journal mode with a journal file, at every level that syncs; two shells write at once.
 const SCRIPT: &str = r#"
 for journal in delete truncate persist wal; do for level in normal full extra; do
     base=$journal-$level.db
@@ -54,7 +54,7 @@ pub fn every_journal_holds_the_same(place: &Place) {
     comparison.holds("fdatasync", 4000);
 }
 
-/// Tests that sync, crash, map files, or put a layer between SQLite and the kernel.
+/// SQLite's tests that sync, crash, map files, or put a layer between SQLite and the kernel.
 const TESTS: &str = "sync sync2 journal1 journal2 jrnlmode wal wal2 walro pager1 savepoint io vacuum \
      atomic superlock shmlock lock pragma mmap1 mmap2 fallocate tempdb syscall exclusive crash5 \
      walcrash2 delete_db incrblob temptable attach";

@@ -1,16 +1,16 @@
-//! A disk image with partitions and what a boot loader writes before them, made in a run: the copy
-//! of the image is the same as without a run. A sealed run drops the sync of what is written to the
-//! disk itself (docs/guide.md).
+//! A run makes a disk image with partitions, and with a boot loader before the partitions. A copy
+//! of the image is the same as without a run. In a sealed run only the files are the same: the
+//! syncs of the block device, and so of the boot loader, are dropped (docs/guide.md).
 
 use crate::support::{Place, Run, SYNCONCE, isolated};
 use std::path::Path;
 use synconce_testkit::process::Finished;
 
-/// Makes the image `image`, and copies it to `copy`. The kernel may read no partition table, as
-/// here; addpart(8) adds the partitions.
+/// Makes the disk image `image`, and copies the image to `copy`. A kernel may be built without
+/// support for partition tables, so addpart(8) adds the partitions.
 const BUILD: &str = include_str!("images.sh");
 
-/// Prints the sums of the first MiB, in which a boot loader writes, and of all files.
+/// Prints the checksum of the first MiB, where the boot loader is, and the checksums of all files.
 const SHOW: &str = "head --bytes=1M copy | sha256sum && mkdir shown && \
     mount -o loop,ro,offset=$((40 << 20)) copy shown && \
     mount -o loop,ro,offset=$((1 << 20)),sizelimit=$((39 << 20)) copy shown/boot && \
@@ -41,13 +41,13 @@ fn an_image_with_partitions_and_a_boot_loader_is_as_without_a_run() {
             let (loader, files) = shown.split_once('\n').expect("lines");
             let (whole_loader, all_files) = expected.split_once('\n').expect("lines");
             assert_eq!(files, all_files, "{options:?}");
-            // In a sealed run the device's own data may reach the image later (docs/guide.md).
+            // In a sealed run, data written to the device itself may reach the image too late.
             if !options.contains(&"--sealed") {
                 assert_eq!(loader, whole_loader, "{options:?}");
             }
             if options.contains(&"--json") {
                 let run = Run::from_finished(held);
-                // That of the file. The syncs of the raw disk by mkfs and dd pass.
+                // The sync of `root/file`. The syncs of the block device by mkfs and dd pass.
                 assert_eq!(run.counts("fsync")[0], 1, "{}", run.notices());
             }
         }

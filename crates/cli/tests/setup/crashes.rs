@@ -1,4 +1,5 @@
-//! A set-up is killed at each call that changes a file, and undone to the byte.
+//! A set-up or an undo is killed at each call that changes a file. The next command finishes or
+//! undoes the work, to the byte.
 
 use super::place::{EndedCommand, SYNCONCE, TestRoot};
 use std::process::Command;
@@ -32,7 +33,7 @@ pub fn killed(place: &TestRoot, words: &[&str], call: &str, nth: u32) -> bool {
     true
 }
 
-/// Takes long: the set-up begins anew, below strace, for each of its calls that changes a file.
+/// Slow: runs one set-up below strace for each call that changes a file.
 #[test]
 fn a_set_up_that_is_killed_at_any_call_is_undone_to_the_byte() {
     let place = TestRoot::new("killed");

@@ -1,5 +1,5 @@
-//! Concurrent use: two commands on one tree, a run in a run, mounts of other programs, and
-//! places from which less is visible.
+//! Concurrent and unusual use: two commands on one tree, a run in a run, mounts of other programs,
+//! and a system without /sys.
 
 use crate::roots;
 use crate::site::{Site, limit, on};
@@ -47,7 +47,7 @@ fn in_a_run(site: &Site<'_>, words: &[&str]) -> Finished {
     process::run(&mut command, limit()).unwrap()
 }
 
-/// Makes a directory to mount at.
+/// Makes a mount point.
 pub fn point(site: &Site<'_>, name: &str) -> PathBuf {
     let point = site.dir.join(name);
     fs::create_dir(&point).unwrap();
@@ -104,7 +104,7 @@ fn another_tree_of_the_name_is_not_replaced(place: &Place) {
 fn a_mount_that_is_killed_before_it_is_there_is_undone(place: &Place) {
     let site = Site::plain(place);
     let source = roots::small(place, "source");
-    // A file whose copy takes long enough that the command can be killed meanwhile.
+    // The copy of this file takes so long that the command can be killed meanwhile.
     fs::write(source.join("data/large"), vec![b'x'; 400 << 20]).unwrap();
     site.import("base", &source);
     site.well(&["clone", "--strategy", "copy", "base", "work"]);
@@ -210,8 +210,8 @@ fn a_mount_on_the_trash_is_not_emptied(place: &Place) {
     site.well(&["gc", "--wait"]);
 }
 
-/// Files of two subvolumes have the same inode numbers, and an overlay shows them as files of
-/// one file system.
+/// Files of two subvolumes can have the same inode number, and an overlay shows such files as files
+/// of one file system.
 fn an_overlay_over_a_subvolume_is_refused(place: &Place) {
     let (rig, site) = Site::on_disk(place, Rig::builder().fs(FsKind::Btrfs).size(1 << 30));
     let source = roots::small(place, "source");

@@ -74,7 +74,7 @@ fn the_file_of_a_limit_is_one_word_of_a_shell() {
     let (place, host) = (place(), host("6.18.4"));
     let facts =
         Facts { place: &place, host: &host, limits: &[], space: Space::Enough, engine: None };
-    // systemd escapes characters in names of scopes.
+    // systemd escapes special characters in the names of scopes.
     let odd = limits::finding(&limit("/cgroup/a\\x2d b/cpu.max"), &facts).unwrap();
     assert_eq!(odd.remedy, Action::command("echo 'max' >'/cgroup/a\\x2d b/cpu.max'"));
     let usual = limits::finding(&limit("/cgroup/a.slice/cpu.max"), &facts).unwrap();
@@ -224,7 +224,7 @@ fn slow_names_are_a_finding_unless_few_creates_waited_or_a_limit_explains_it() {
     assert_eq!(option.seconds, Some(78.0));
     assert_eq!(option.cause, "sync is a mount option: most new files take at least 8.0 ms");
     assert_eq!(option.remedy, Action::command("mount -o remount,async /srv"));
-    // The client of NFS shows the option, too.
+    // The mount options of NFS can have `sync`, too.
     for other in [on("rw,sync", Some(SyncKind::Network)), on("rw,async", disk)] {
         assert!(other.remedy.text().starts_with("put the files on another"), "{other:?}");
     }
@@ -363,7 +363,7 @@ fn slow_storage_drivers_are_named() {
     let fuse = ContainerEngine { mount_program: program, native_diff, ..engine("overlay") };
     assert_eq!(names(fuse), ["fuse-overlayfs"]);
     let compares = ContainerEngine { native_diff, ..engine("overlay2") };
-    // dockerd in a user namespace says so of every store.
+    // In a user namespace, dockerd reports no native diff for any store.
     assert_eq!(names(ContainerEngine { is_rootless: true, ..compares.clone() }), [""; 0]);
     assert_eq!(names(compares), ["no-native-diff"]);
 }

@@ -1,5 +1,5 @@
-//! Tests the programs in the kernel: each is installed in a child process, which makes the
-//! same calls as the interpreter gets.
+//! Tests the programs in the kernel: each program is installed in a child process. The child makes
+//! the calls that the interpreter evaluates.
 //!
 //! For a notification without a listener the kernel returns `ENOSYS`
 //! (`seccomp_do_user_notification`, kernel/seccomp.c). Some calls fail with `ENOSYS` anyway,
@@ -19,11 +19,11 @@ const RETURN: u16 = 0x06;
 const ALLOW: u32 = 0x7FFF_0000;
 const NOTIFY: u32 = 0x7FC0_0000;
 const ERRNO: u32 = 0x5_0000;
-/// Errnos that no call returns; the largest that seccomp returns is 4095.
+/// Errnos that no call returns. seccomp returns errnos up to 4095.
 const MARK_OF_NOTIFY: u16 = 2000;
 const MARK_OF_ERRNO: u16 = 2100;
 
-/// Returns every harmless question under a program.
+/// Returns questions for every call and ABI that are harmless under a program.
 fn questions(abis: &[Abi]) -> Vec<(Call, Question)> {
     let mut questions = Vec::new();
     for &abi in abis {
@@ -108,7 +108,6 @@ fn a_process_under_a_program_sees_the_answers_that_were_meant() {
     compare(Program::clone, answer);
 }
 
-/// Ranges of an open file that the kernel refuses or accepts.
 #[test]
 fn a_sealed_range_is_refused_as_the_kernel_refuses_it() {
     const EINVAL: i64 = -(libc::EINVAL as i64);

@@ -1,4 +1,4 @@
-//! Names in few allocations, and reading a directory's list in pieces.
+//! Lists of names in few allocations, and directories read in pieces.
 
 use std::ffi::{CStr, CString};
 use std::mem::MaybeUninit;
@@ -36,13 +36,13 @@ impl Names {
     }
 
     pub fn push(&mut self, name: &CStr, kind: FileType, inode: u64) {
-        // A piece of a list is far below 4 GiB, and long lists are split between threads.
+        // A list stays far below 4 GiB, because directories are read in pieces.
         let start = u32::try_from(self.bytes.len()).unwrap_or(u32::MAX);
         self.bytes.extend_from_slice(name.to_bytes_with_nul());
         self.items.push(Item { start, kind, inode });
     }
 
-    /// Returns the name at `index` and the file type in the directory, which may be unknown.
+    /// Returns the name at `index`, and the type of the entry (`d_type`), which may be unknown.
     pub fn get(&self, index: usize) -> (&CStr, FileType) {
         let item = self.items[index];
         let from = self.bytes.get(item.start as usize..).unwrap_or_default();
@@ -78,18 +78,19 @@ impl Names {
     }
 }
 
-/// The bytes of a directory's list that are read at a time: about a thousand short names.
+/// The size of the buffer of one getdents64(2), in bytes: about a thousand short names.
 pub(crate) const PIECE: usize = 32 << 10;
 
-/// Where a piece of a list ended.
+/// Where a piece of a directory ended.
 pub(crate) enum PieceEnd {
-    /// At the end of the list.
+    /// At the end of the directory.
     Whole,
-    /// The list continues at this position (`d_off` of getdents64(2)).
+    /// The directory continues at this position (`d_off` of getdents64(2)).
     At(u64),
 }
 
-/// Reads the next piece of a directory: entries of type directory, and others.
+/// Reads the next piece of `directory`. Adds entries that `d_type` calls directories to
+/// `directories` and all others to `others`. The capacity of `buffer` is the size of a piece.
 pub(crate) fn read(
     directory: &OwnedFd,
     buffer: &mut Vec<u8>,

@@ -1,4 +1,4 @@
-//! Mounts in a tree are not part of the tree.
+//! Mounts in a tree are not part of the tree, unless a copy crosses mounts.
 
 use std::fs;
 use std::path::Path;

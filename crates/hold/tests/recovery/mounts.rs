@@ -1,5 +1,4 @@
-//! A file system that was unmounted meanwhile is found, and a mount that was moved counts as
-//! mounted.
+//! A hold detects that a file system was unmounted meanwhile. Moving a mount is no unmount.
 
 use crate::support::{DATA, config, isolated, make_files, marker, sh};
 use std::path::Path;
@@ -62,7 +61,7 @@ fn a_write_may_be_lost_if_the_state_directory_cannot_be_looked_at() {
         let marker = marker(&config("wipe", ""));
         marker.write().unwrap();
         assert!(unclean(&marker).is_none());
-        // As on a file system that was shut down, statx(2) fails.
+        // A link to itself makes statx(2) fail, as on a file system that was shut down.
         sh("mv /var/lib/synconce /var/lib/moved; ln -s synconce /var/lib/synconce");
         assert!(matches!(unclean(&marker), Some(Unclean::WriteBack)));
         sh("rm /var/lib/synconce");

@@ -11,12 +11,12 @@ use synconce_sys::accounts;
 const SUBUID: &str = "/etc/subuid";
 const SUBGID: &str = "/etc/subgid";
 
-/// Returns the ranges of user ids and of group ids for the user `uid`, listed by name or
+/// Returns the ranges of user ids and of group ids that belong to the user `uid`, by name or by
 /// number.
 ///
 /// # Errors
-/// A file cannot be read, or has no range for the user. The remedy is a command that assigns
-/// free ids to the user.
+/// A file cannot be read, or has no range for the user. The remedy is a command that assigns free
+/// ids to the user, if any are free.
 pub(super) fn of_user(uid: u32) -> Result<[Vec<Range>; 2], NamespaceRefusal> {
     let text = |path: &str| fs::read(path).map(|text| String::from_utf8_lossy(&text).into_owned());
     let passwd = text("/etc/passwd").unwrap_or_default();
@@ -47,8 +47,8 @@ pub(super) fn of_user(uid: u32) -> Result<[Vec<Range>; 2], NamespaceRefusal> {
     Err(NamespaceRefusal { error, remedy })
 }
 
-/// Returns the first range of user ids, and of group ids, of the user `uid`: the first id, and
-/// the number of ids. Returns `None` if the user has none of either kind.
+/// Returns the first range of user ids and the first range of group ids of the user `uid`: the
+/// first id, and the number of ids. Returns `None` unless the user has ids of both kinds.
 pub fn first_of_user(uid: u32) -> Option<[(u64, u64); 2]> {
     let [users, groups] = of_user(uid).ok()?;
     let first = |ranges: Vec<Range>| ranges.first().map(|range| (range.start, range.count));
@@ -76,7 +76,7 @@ fn ids(list: &str) -> impl Iterator<Item = u64> {
     list.lines().filter_map(|line| line.split(':').nth(2)?.parse().ok())
 }
 
-/// Returns the ranges of `owners` in a file, or all ranges.
+/// Returns the ranges in `text` that belong to `owners`, or all ranges without `owners`.
 fn parse(text: &str, owners: Option<&[&str]>) -> Vec<Range> {
     let line = |line: &str| {
         let mut fields = line.trim().split(':');

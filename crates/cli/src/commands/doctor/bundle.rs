@@ -12,7 +12,7 @@ use synconce_setup::{Engine, is_set_up};
 /// The version of the format.
 const VERSION: u32 = 1;
 
-/// What a maintainer needs to help, before names are taken out.
+/// What a maintainer needs to help, before [`redacted`] takes names out.
 #[derive(Serialize)]
 struct SupportBundle<'a, R, S> {
     bundle: u32,
@@ -38,16 +38,16 @@ enum FoundStatus<S> {
 /// A set-up that was made on this machine.
 #[derive(Serialize)]
 struct FoundSetUp {
-    /// The words behind `synconce setup`.
+    /// The words after `synconce setup`.
     engine: &'static str,
     #[serde(flatten)]
     found: SetUp,
 }
 
-/// Returns the bundle about `report`, which says that it was made by `made`.
+/// Returns the text of the bundle about `report`. `made` is the version of synconce and the time.
 ///
 /// # Errors
-/// The report has no JSON.
+/// The report cannot be written as JSON.
 pub(super) fn text(report: &impl Serialize, made: &str) -> Result<String, CommandError> {
     let state = standard_paths::system(None);
     let set_ups = Engine::ALL.into_iter().filter(|engine| is_set_up(*engine, &state));

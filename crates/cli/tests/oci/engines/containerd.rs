@@ -1,4 +1,4 @@
-//! containerd, with its own client.
+//! containerd and its client, ctr.
 
 use super::{HOLD, SHORT, Site, assert_steps_bare, assert_steps_held, prepare, stop};
 use crate::bundles::probe;
@@ -30,7 +30,7 @@ pub struct Containerd<'a> {
 }
 
 impl<'a> Containerd<'a> {
-    /// Starts containerd without the plugins of Kubernetes, which need a network.
+    /// Starts containerd, without the plugins for Kubernetes, which need a network.
     pub fn start(site: &'a Site<'a>) -> Self {
         Self::with_configuration(site, "")
     }
@@ -40,7 +40,7 @@ impl<'a> Containerd<'a> {
         Self::of(site, Path::new("/usr/bin"), "version = 2", added)
     }
 
-    /// Starts it with `added` at the end of its configuration.
+    /// Starts containerd with `added` at the end of its configuration.
     pub fn with_configuration(site: &'a Site<'a>, added: &str) -> Self {
         let program = engine("containerd").unwrap();
         Self::of(site, program.parent().unwrap(), "version = 3", added)
@@ -72,12 +72,12 @@ impl<'a> Containerd<'a> {
         finish(command.args(["--address", ADDRESS]).args(words))
     }
 
-    /// Runs `words` in a container to their end.
+    /// Runs the command `words` in a container, and waits for the end.
     pub fn run(&self, options: &[&str], words: &[&str]) -> Finished {
         self.run_in("default", options, words)
     }
 
-    /// Runs `words` in a container in a namespace of containerd.
+    /// Runs the command `words` in a container in `namespace` of containerd, and waits for the end.
     pub fn run_in(&self, namespace: &str, options: &[&str], words: &[&str]) -> Finished {
         self.count.set(self.count.get() + 1);
         let id = format!("c{}", self.count.get());
@@ -89,7 +89,7 @@ impl<'a> Containerd<'a> {
         self.ctr(&[&own, options, &container, words].concat())
     }
 
-    /// Returns the root of the containers.
+    /// Returns the root of all containers. Makes the root on the first call.
     fn root(&self) -> PathBuf {
         let root = self.site.storage.join("root");
         if !root.exists() {
@@ -109,7 +109,7 @@ pub fn its_containers_keep_their_syncs_unless_they_ask(place: &Place) {
     prepare(place);
     let site = Site::new(place);
     let containerd = Containerd::start(&site);
-    // By default ctr sets no profile.
+    // By default ctr sets no seccomp profile.
     for options in [&[][..], &["--privileged"], &["--seccomp"], &["--user", "1000"]] {
         let run = |asks: &[&str]| containerd.run(&[options, asks].concat(), &["/probe", "well"]);
         assert_steps_bare(&format!("run {options:?}"), &run(&[]), 1);

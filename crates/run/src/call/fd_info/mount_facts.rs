@@ -21,7 +21,7 @@ impl MountFacts {
 
     /// Queries the file system of the file at `path`, on the mount `id`.
     pub(super) fn queried(id: u64, device: DeviceId, path: &Path) -> Self {
-        // A pipe or a socket is on a mount of the kernel's own.
+        // Pipes and sockets are on internal mounts of the kernel.
         let reason = || {
             let magic = rustix::fs::statfs(path).map_or(0, |system| system.f_type as u64);
             if is_memory_magic(magic) { PassReason::Memory } else { PassReason::OtherType }
@@ -31,8 +31,9 @@ impl MountFacts {
     }
 }
 
-/// Returns the mount `id` from the list of mounts of `thread` or from this process's. A chroot in
-/// another namespace is in neither list; then only the file system itself can be queried.
+/// Returns the mount `id` from the mount table of `thread` or of this process. If `thread` has a
+/// chroot in another namespace, the mount can be missing from both tables. Then only the file
+/// system itself can be queried.
 pub(crate) fn listed(thread: u32, id: u64) -> Option<Mount> {
     [thread.to_string().as_str(), "self"].into_iter().find_map(|process| {
         let mounts = mounts::read(process).unwrap_or_default();
@@ -46,7 +47,7 @@ pub(super) fn unique(stat: &Statx) -> Option<u64> {
 }
 
 /// Returns why a sync of files on `devices`, which `thread` has mapped, passes. Returns `None` if
-/// all are those of disk file systems.
+/// all devices have file systems that are held.
 pub(super) fn why_passed(thread: u32, devices: &[DeviceId]) -> Option<PassReason> {
     let theirs = mounts::read(&thread.to_string()).unwrap_or_default();
     let ours = mounts::ours().unwrap_or_default();
@@ -58,7 +59,7 @@ pub(super) fn why_passed(thread: u32, devices: &[DeviceId]) -> Option<PassReason
         return None;
     }
     let on_them = |mount: &&Mount| devices.contains(&mount.device);
-    // A shared mapping of memory is on a mount that no list has.
+    // A shared anonymous mapping is on an internal mount of the kernel, which no table lists.
     Some(theirs.iter().filter(on_them).find_map(reason_on).unwrap_or(PassReason::Memory))
 }
 

@@ -1,4 +1,4 @@
-//! The removal of what a probe has made in dockerd.
+//! Removes the container, the images and the build cache records that a probe made in dockerd.
 
 use super::records::{self, CacheRecord, DiskUsage, OwnRecords};
 use super::{DockerProbe, NOTHING, now};
@@ -12,8 +12,8 @@ pub(super) const STAYS: &str = "a record of a few kB stays in the build cache un
                      collection removes it";
 
 impl DockerProbe<'_> {
-    /// Removes the container, the images and the records of the build cache. A cancellation ends the
-    /// removal later, see [`after_grace`].
+    /// Removes everything that the probe made. A cancellation takes effect only after a grace period
+    /// ([`after_grace`]).
     pub(super) fn remove(&self) -> Removed {
         let is_cancelled = after_grace(self.requests.is_cancelled);
         let (container, step, image) = (self.container(), self.step(), self.image());
@@ -31,7 +31,8 @@ impl DockerProbe<'_> {
         removed
     }
 
-    /// Removes `name`. If the request that makes it was cut, waits until it appears, see [`until_gone`].
+    /// Removes `name`. If the request that creates `name` was cut, dockerd may still create it:
+    /// then waits until `name` appears, with the time limit of [`until_gone`].
     fn remove_thing(
         &self,
         path: &str,
@@ -48,7 +49,7 @@ impl DockerProbe<'_> {
         Err(format!("dockerd may still make {name}: its request was cut"))
     }
 
-    /// Does what [`DockerProbe::remove`] does, for the records of the build cache.
+    /// Removes the probe's records of the build cache, and adds to `removed` what stays.
     fn remove_records(&self, removed: &mut Removed, is_cancelled: &dyn Fn() -> bool) {
         let list = || self.records(is_cancelled).map_err(|why| format!("{why}; {STAYS}"));
         let records = match list() {
@@ -84,10 +85,10 @@ impl DockerProbe<'_> {
         removed.left.extend(ids.into_iter().map(in_use));
     }
 
-    /// Removes the record `id` of the build cache. Returns whether dockerd has removed it: a record in
-    /// use stays.
+    /// Removes the record `id` of the build cache. Returns whether dockerd removed the record:
+    /// dockerd keeps a record in use.
     fn prune(&self, id: &str, is_cancelled: &dyn Fn() -> bool) -> Result<bool, String> {
-        // {"id":["ID"]}
+        // {"id":["ID"]}, percent-encoded.
         let filter = format!("%7B%22id%22%3A%5B%22{id}%22%5D%7D");
         let path = format!("/build/prune?all=1&filters={filter}");
         let (status, body) = self.send("POST", &path, NOTHING, is_cancelled)?;
@@ -104,7 +105,7 @@ impl DockerProbe<'_> {
         };
         let version: Value = serde_json::from_str(&get("/version")?).unwrap_or_default();
         let version = version["ApiVersion"].as_str().unwrap_or_default();
-        // Before Docker 23 dockerd lists all that it stores.
+        // Before Docker 23 the list cannot be limited to the build cache.
         let path = disk_usage_path(version).unwrap_or_else(|| "/system/df".to_owned());
         let usage: DiskUsage = serde_json::from_str(&get(&path)?)
             .map_err(|error| self.failed(&format!("{path} lists no build cache: {error}")))?;
