@@ -34,6 +34,7 @@ mod processes;
 mod raw_disks;
 mod real;
 mod registry;
+mod restarts;
 mod roots;
 mod rules;
 mod rules_errors;

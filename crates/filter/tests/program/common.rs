@@ -127,6 +127,16 @@ const QUOTA_COMMANDS: [u64; 7] = [
     0x0000_0100,
     NOISE | 0x8000_0102,
 ];
+const REBOOT_COMMANDS: [u64; 8] = [
+    0x0123_4567,
+    0xCDEF_0123,
+    0x4321_FEDC,
+    0xA1B2_C3D4,
+    NOISE | 0x4558_4543,
+    0x89AB_CDEF,
+    0xD000_FCE2,
+    0,
+];
 const ADDRESSES: [u64; 4] = [0x1000, 0x1001, 0x1800, 0x3000];
 const MSYNC_FLAGS: [u64; 10] = [0, 1, 2, 3, 4, 5, 6, 7, 12, NOISE | 4];
 
@@ -173,6 +183,8 @@ pub fn cases(call: Call, abi: Abi, filler: u64) -> Vec<[u64; 6]> {
         Call::Quotactl => vec![(0, &QUOTA_COMMANDS), (1, &ADDRESSES[..1])],
         Call::QuotactlFd => vec![(0, &[NOT_OPEN]), (1, &QUOTA_COMMANDS)],
         Call::Umount => vec![(1, &[0, 2])],
+        // The first magic number is wrong: the kernel refuses the call.
+        Call::Reboot => vec![(0, &[0]), (2, &REBOOT_COMMANDS)],
     };
     let mut cases = vec![[filler; 6]];
     for (at, values) in varied {
@@ -232,6 +244,10 @@ fn supervisor_is_asked(spec: &Spec, abi: Abi, call: Call, args: &[u64; 6]) -> bo
         Call::Seccomp => low(args[0]) <= 1,
         Call::Prctl => low(args[0]) == 22,
         Call::QuotactlFd => low(args[1]) >> 8 == 0x80_0001,
+        Call::Reboot => matches!(
+            low(args[2]),
+            0x0123_4567 | 0xCDEF_0123 | 0x4321_FEDC | 0xA1B2_C3D4 | 0x4558_4543
+        ),
     }
 }
 

@@ -47,6 +47,8 @@ pub(crate) enum Decision {
     OwnFilter(OwnFilter),
     /// Release the pins of the mounts that the call ends, then let the kernel unmount them.
     Unmount(Option<Unmounting>),
+    /// Make what was held durable, then let the kernel restart or halt the machine.
+    EndMachine,
 }
 
 type Decided = Result<Decision, LookupError>;
@@ -167,6 +169,7 @@ fn examine(pending: &PendingCall, lookups: &mut impl Lookups, options: &RunOptio
         Call::Ioctl if args::low(pending.argument(1)) == args::FIFREEZE => Decision::Freeze,
         Call::Ioctl | Call::Quotactl | Call::QuotactlFd => Decision::Pass(PassReason::NeverHeld),
         Call::Umount => unmount(pending, lookups),
+        Call::Reboot => Decision::EndMachine,
         Call::Seccomp | Call::Prctl => own_filter::decide(pending, lookups),
     })
 }

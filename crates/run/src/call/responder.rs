@@ -14,6 +14,7 @@ use crate::call::rules::{Blocking, MayBlock};
 use crate::call::tracee_locks::{TraceeLock, TraceeLocks};
 use crate::call::workers::After;
 use crate::commit::active::{Done, Via, Work};
+use crate::commit::checkpoints;
 use crate::commit::state::{Admission, CallToHold, Changing, SharedState, State, Unsynced};
 use crate::options::RunOptions;
 use crate::process::process_tree;
@@ -151,6 +152,10 @@ impl Responder {
             }
             Decision::Unmount(unmounting) => {
                 self.unmount(pending, unmounting);
+                self.leave(pending);
+            }
+            Decision::EndMachine => {
+                checkpoints::make_before_end_of_machine(&self.state, &self.frontend);
                 self.leave(pending);
             }
         }
