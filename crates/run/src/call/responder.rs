@@ -126,6 +126,7 @@ impl Responder {
             Decision::HoldUnseen => self.hold(pending, &[], End::Unseen, blocking)?,
             Decision::Rewrite(change) => return self.change(pending, &change, blocking),
             Decision::Freeze => self.freeze(pending, blocking)?,
+            Decision::WriteOut => self.write_out(pending, blocking)?,
             Decision::Pass(reason) => self.pass(pending, reason),
             Decision::PassUnseen => {
                 self.state.lock().notes.passed_unseen = true;
