@@ -47,6 +47,9 @@ pub(crate) enum Decision {
     OwnFilter(OwnFilter),
     /// Release the pins of the mounts that the call ends, then let the kernel unmount them.
     Unmount(Option<Unmounting>),
+    /// Leave the call, which flushes a block device, to the kernel, and count it. From now on the syncs of
+    /// the caller are real: it reads the disk below the file system, where held data are missing.
+    FlushDevice,
     /// Leave the call, which asks where a file is on the disk, to the kernel once the file is there.
     WriteOut,
     /// Make what was held durable, then let the kernel restart or halt the machine.
@@ -141,10 +144,8 @@ pub(crate) fn decide(
         Err(LookupError::Unseen) => unseen::decide(pending.call, options),
     };
     match decision {
-        Decision::Hold(_) | Decision::HoldUnseen | Decision::Rewrite(_) | Decision::PassUnseen
-            if lookups.is_real() =>
-        {
-            Ok(Decision::Pass(PassReason::Real))
+        Decision::Hold(_) | Decision::HoldUnseen | Decision::Rewrite(_) | Decision::PassUnseen => {
+            Ok(lookups.why_real().map_or(decision, Decision::Pass))
         }
         decision => Ok(decision),
     }
@@ -169,6 +170,7 @@ fn examine(pending: &PendingCall, lookups: &mut impl Lookups, options: &RunOptio
         Call::IoUringSetup if options.io_uring_pass => Decision::Pass(PassReason::NeverHeld),
         Call::IoUringSetup => Decision::Refuse(rustix::io::Errno::NOSYS.raw_os_error()),
         Call::Ioctl if args::low(pending.argument(1)) == args::FIFREEZE => Decision::Freeze,
+        Call::Ioctl if args::low(pending.argument(1)) == args::BLKFLSBUF => Decision::FlushDevice,
         Call::Ioctl if args::low(pending.argument(1)) == args::FS_IOC_FIEMAP => {
             places(pending, lookups)?
         }

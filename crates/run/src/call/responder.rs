@@ -126,6 +126,10 @@ impl Responder {
             Decision::HoldUnseen => self.hold(pending, &[], End::Unseen, blocking)?,
             Decision::Rewrite(change) => return self.change(pending, &change, blocking),
             Decision::Freeze => self.freeze(pending, blocking)?,
+            Decision::FlushDevice => {
+                self.real.add_reader(pending.notification.thread);
+                self.pass(pending, PassReason::NeverHeld);
+            }
             Decision::WriteOut => self.write_out(pending, blocking)?,
             Decision::Pass(reason) => self.pass(pending, reason),
             Decision::PassUnseen => {

@@ -102,8 +102,8 @@ impl Lookups for TestLookups {
         self.waits
     }
 
-    fn is_real(&self) -> bool {
-        self.is_real
+    fn why_real(&self) -> Option<PassReason> {
+        self.is_real.then_some(PassReason::Real)
     }
 }
 
