@@ -48,13 +48,23 @@ pub const BLKFLSBUF: u32 = 0x1261;
 pub const FIFREEZE: u32 = 0xC004_5877;
 /// `BTRFS_IOC_SYNC`, `_IO(0x94, 8)`: btrfs's own syncfs.
 pub const BTRFS_IOC_SYNC: u32 = 0x9408;
-/// The ioctl(2) commands that are held.
-pub(crate) const SYNC_IOCTLS: [u32; 3] = [BLKFLSBUF, FIFREEZE, BTRFS_IOC_SYNC];
+/// `FS_IOC_FIEMAP`, `_IOWR('f', 11, struct fiemap)`: where the data of a file are on the disk.
+pub const FS_IOC_FIEMAP: u32 = 0xC020_660B;
+/// The ioctl(2) commands that a supervised program stops.
+pub(crate) const STOPPED_IOCTLS: [u32; 4] = [BLKFLSBUF, FIFREEZE, BTRFS_IOC_SYNC, FS_IOC_FIEMAP];
 
 /// `Q_SYNC` of quotactl(2), before `QCMD` shifts it (include/uapi/linux/quota.h).
 pub const Q_SYNC: u32 = 0x80_0001;
 /// How far `QCMD` shifts a command; the type of quota is in the bits below.
 pub(crate) const QUOTA_COMMAND_SHIFT: u32 = 8;
+
+/// The commands of reboot(2) that end the machine without a sync: `LINUX_REBOOT_CMD_RESTART`, `HALT`,
+/// `POWER_OFF`, `RESTART2` and `KEXEC` (include/uapi/linux/reboot.h). Before `SW_SUSPEND` the kernel
+/// syncs by itself.
+pub(crate) const ENDS_OF_MACHINE: [u32; 5] =
+    [0x0123_4567, 0xCDEF_0123, 0x4321_FEDC, 0xA1B2_C3D4, 0x4558_4543];
+/// Which argument of reboot(2) has the command.
+pub(crate) const REBOOT_COMMAND_INDEX: usize = 2;
 
 /// Returns the low half of an argument: the kernel reads only this half of an `int`.
 #[must_use]

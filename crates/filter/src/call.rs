@@ -46,6 +46,8 @@ pub enum Call {
     Seccomp,
     /// prctl(2)
     Prctl,
+    /// reboot(2)
+    Reboot,
 }
 
 impl Call {
@@ -71,6 +73,7 @@ impl Call {
         Self::Umount,
         Self::Seccomp,
         Self::Prctl,
+        Self::Reboot,
     ];
 
     /// Returns the call's name in the kernel headers (`__NR_*`). [`Call::Umount`] is `umount2`,
@@ -98,6 +101,7 @@ impl Call {
             Self::Umount => "umount2",
             Self::Seccomp => "seccomp",
             Self::Prctl => "prctl",
+            Self::Reboot => "reboot",
         }
     }
 }

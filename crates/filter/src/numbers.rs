@@ -36,6 +36,7 @@ macro_rules! number {
             Call::Umount => $abi::Sysno::umount2,
             Call::Seccomp => $abi::Sysno::seccomp,
             Call::Prctl => $abi::Sysno::prctl,
+            Call::Reboot => $abi::Sysno::reboot,
         };
         number.id().cast_unsigned()
     }};

@@ -69,7 +69,11 @@ impl Watch {
     ) -> Result<(), MayBlock> {
         let notification = &pending.notification;
         let would = match decide(pending, lookups, &RunOptions::default())? {
-            Decision::Ignore | Decision::Handshake | Decision::Request(_) => {
+            Decision::Ignore
+            | Decision::Handshake
+            | Decision::Request(_)
+            | Decision::WriteOut
+            | Decision::EndMachine => {
                 // An error means that the caller has exited.
                 let _ = listener.answer(notification.id, released_answer(notification));
                 return Ok(());

@@ -294,6 +294,7 @@ fn words(reason: PassReason) -> &'static str {
         PassReason::Rule => "by --only or --except",
         PassReason::CommitOnly => "outside of --commit-only, or of --bind",
         PassReason::Real => "real, by synconce real",
+        PassReason::Disk => "the caller reads the disk below the file system",
         PassReason::Uncovered => "the commit could not cover the file in time",
         PassReason::Traced => "the caller could not be traced",
         PassReason::WriteError => "an earlier write had failed",
@@ -310,13 +311,14 @@ mod tests {
     #[test]
     fn the_lines_of_the_reasons_fit_80_columns() {
         use PassReason::{
-            AfterEnd, Arguments, CommitOnly, ErrorUnknown, Fuse, Memory, Network, NeverHeld,
+            AfterEnd, Arguments, CommitOnly, Disk, ErrorUnknown, Fuse, Memory, Network, NeverHeld,
             NoFile, OtherType, Real, Rule, Traced, Uncovered, Unseen, Volatile, WriteError,
         };
         for reason in [
             AfterEnd,
             Arguments,
             CommitOnly,
+            Disk,
             ErrorUnknown,
             Fuse,
             Memory,

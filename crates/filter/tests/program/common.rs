@@ -116,8 +116,18 @@ const LENGTHS: [u64; 5] = [0, (1 << 62) - 1, 1 << 62, (1 << 63) - 1, 1 << 63];
 /// Upper halves of offsets and lengths in 32-bit ABIs, and two lower halves.
 const HALVES: [u64; 5] = [0, 1, 0x3FFF_FFFF, 0x4000_0000, 0x8000_0000];
 const RWF_FLAGS: [u64; 9] = [0, 1, 2, 4, 6, 8, 0x12, 0xFFFF_FFF9, NOISE | 4];
-const IOCTLS: [u64; 9] =
-    [0x1261, 0xC004_5877, 0x9408, 0x1260, 0x5401, 0x9409, 0, NOISE | 0x1261, NOISE | 0x5401];
+const IOCTLS: [u64; 10] = [
+    0x1261,
+    0xC004_5877,
+    0x9408,
+    0xC020_660B,
+    0x1260,
+    0x5401,
+    0x9409,
+    0,
+    NOISE | 0x1261,
+    NOISE | 0x5401,
+];
 const QUOTA_COMMANDS: [u64; 7] = [
     0x8000_0100,
     0x8000_0101,
@@ -126,6 +136,16 @@ const QUOTA_COMMANDS: [u64; 7] = [
     0x80_0001,
     0x0000_0100,
     NOISE | 0x8000_0102,
+];
+const REBOOT_COMMANDS: [u64; 8] = [
+    0x0123_4567,
+    0xCDEF_0123,
+    0x4321_FEDC,
+    0xA1B2_C3D4,
+    NOISE | 0x4558_4543,
+    0x89AB_CDEF,
+    0xD000_FCE2,
+    0,
 ];
 const ADDRESSES: [u64; 4] = [0x1000, 0x1001, 0x1800, 0x3000];
 const MSYNC_FLAGS: [u64; 10] = [0, 1, 2, 3, 4, 5, 6, 7, 12, NOISE | 4];
@@ -173,6 +193,8 @@ pub fn cases(call: Call, abi: Abi, filler: u64) -> Vec<[u64; 6]> {
         Call::Quotactl => vec![(0, &QUOTA_COMMANDS), (1, &ADDRESSES[..1])],
         Call::QuotactlFd => vec![(0, &[NOT_OPEN]), (1, &QUOTA_COMMANDS)],
         Call::Umount => vec![(1, &[0, 2])],
+        // The first magic number is wrong: the kernel refuses the call.
+        Call::Reboot => vec![(0, &[0]), (2, &REBOOT_COMMANDS)],
     };
     let mut cases = vec![[filler; 6]];
     for (at, values) in varied {
@@ -227,11 +249,15 @@ fn supervisor_is_asked(spec: &Spec, abi: Abi, call: Call, args: &[u64; 6]) -> bo
         Call::Preadv2 | Call::Pwritev2 if abi == Abi::X32 => low(args[4]) & 6 != 0,
         Call::Preadv2 | Call::Pwritev2 => low(args[5]) & 6 != 0,
         Call::IoUringSetup => !spec.io_uring_pass,
-        Call::Ioctl => matches!(low(args[1]), 0x1261 | 0xC004_5877 | 0x9408),
+        Call::Ioctl => matches!(low(args[1]), 0x1261 | 0xC004_5877 | 0x9408 | 0xC020_660B),
         Call::Quotactl => low(args[0]) >> 8 == 0x80_0001,
         Call::Seccomp => low(args[0]) <= 1,
         Call::Prctl => low(args[0]) == 22,
         Call::QuotactlFd => low(args[1]) >> 8 == 0x80_0001,
+        Call::Reboot => matches!(
+            low(args[2]),
+            0x0123_4567 | 0xCDEF_0123 | 0x4321_FEDC | 0xA1B2_C3D4 | 0x4558_4543
+        ),
     }
 }
 

@@ -40,8 +40,8 @@ pub(crate) trait Lookups {
     /// Whether the caller still waits for an answer.
     fn caller_waits(&self) -> bool;
 
-    /// Whether the syncs of the caller are real ([`RealTrees`]).
-    fn is_real(&self) -> bool;
+    /// Returns why the syncs of the caller are real ([`RealTrees`]).
+    fn why_real(&self) -> Option<PassReason>;
 }
 
 /// Looks up in /proc.
@@ -97,7 +97,10 @@ impl Lookups for ProcLookups<'_> {
         (self.waits)()
     }
 
-    fn is_real(&self) -> bool {
-        self.real.has(self.thread)
+    fn why_real(&self) -> Option<PassReason> {
+        if self.real.has(self.thread) {
+            return Some(PassReason::Real);
+        }
+        self.real.is_reader(self.thread).then_some(PassReason::Disk)
     }
 }

@@ -14,6 +14,7 @@ use crate::call::rules::{Blocking, MayBlock};
 use crate::call::tracee_locks::{TraceeLock, TraceeLocks};
 use crate::call::workers::After;
 use crate::commit::active::{Done, Via, Work};
+use crate::commit::checkpoints;
 use crate::commit::state::{Admission, CallToHold, Changing, SharedState, State, Unsynced};
 use crate::options::RunOptions;
 use crate::process::process_tree;
@@ -125,6 +126,11 @@ impl Responder {
             Decision::HoldUnseen => self.hold(pending, &[], End::Unseen, blocking)?,
             Decision::Rewrite(change) => return self.change(pending, &change, blocking),
             Decision::Freeze => self.freeze(pending, blocking)?,
+            Decision::FlushDevice => {
+                self.real.add_reader(pending.notification.thread);
+                self.pass(pending, PassReason::NeverHeld);
+            }
+            Decision::WriteOut => self.write_out(pending, blocking)?,
             Decision::Pass(reason) => self.pass(pending, reason),
             Decision::PassUnseen => {
                 self.state.lock().notes.passed_unseen = true;
@@ -151,6 +157,10 @@ impl Responder {
             }
             Decision::Unmount(unmounting) => {
                 self.unmount(pending, unmounting);
+                self.leave(pending);
+            }
+            Decision::EndMachine => {
+                checkpoints::make_before_end_of_machine(&self.state, &self.frontend);
                 self.leave(pending);
             }
         }

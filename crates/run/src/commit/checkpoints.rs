@@ -57,9 +57,7 @@ pub(crate) fn make_every(interval: Duration, state: SharedState, frontend: Arc<O
             if !is_due {
                 continue;
             }
-            let made = make(&state, Extent::Held, None, &mut |_| {});
-            let failed = made.ok().map(|(report, _)| report).filter(|report| !report.is_durable());
-            if let Some(report) = failed.filter(|_| !is_noticed) {
+            if let Some(report) = failed_of_held(&state).filter(|_| !is_noticed) {
                 is_noticed = true;
                 try_send(&*frontend, &Message::Notice(Notice::CheckpointFailed(report)));
             }
@@ -67,6 +65,21 @@ pub(crate) fn make_every(interval: Duration, state: SharedState, frontend: Arc<O
     };
     // Without a thread only the commit at the end is made.
     let _ = start(make_all);
+}
+
+/// Makes a checkpoint of what was held, before a call that restarts or halts the machine without a
+/// sync (`kernel/reboot.c`): a sync that the command made before was held. A failure is a notice
+/// for the frontend.
+pub(crate) fn make_before_end_of_machine(state: &SharedState, frontend: &OwnedFd) {
+    if let Some(report) = failed_of_held(state) {
+        try_send(frontend, &Message::Notice(Notice::CheckpointFailed(report)));
+    }
+}
+
+/// Makes a checkpoint of what was held, and returns the report if that failed.
+fn failed_of_held(state: &SharedState) -> Option<CommitReport> {
+    let (report, _) = make(state, Extent::Held, None, &mut |_| {}).ok()?;
+    (!report.is_durable()).then_some(report)
 }
 
 fn start(work: impl FnOnce() + Send + 'static) -> io::Result<()> {

@@ -1,5 +1,5 @@
-//! The processes whose syncs are real: those that `synconce real` started, and their
-//! descendants.
+//! The processes whose syncs are real: those that `synconce real` started, and their descendants, and
+//! those that read a disk below its file system.
 //!
 //! A process is known by its id and the time at which it began, because ids are reused. What a
 //! caller descends from is looked up in /proc once for each thread.
@@ -22,6 +22,8 @@ pub(crate) struct RealTrees {
     /// Whether every process counts as one of a tree: /proc is of another pid namespace, and shows
     /// no descent. An extra sync is safe.
     all: AtomicBool,
+    /// Whether there is any reader.
+    any_reader: AtomicBool,
     state: Mutex<RealState>,
 }
 
@@ -29,6 +31,9 @@ pub(crate) struct RealTrees {
 struct RealState {
     /// The roots of the trees, and when each began.
     roots: HashSet<(u32, u64)>,
+    /// Processes that read a disk below its file system, without their descendants, and when each
+    /// began.
+    readers: HashSet<(u32, u64)>,
     /// Threads that were looked up, when each began, and whether it is in a tree.
     known: HashMap<u32, (u64, bool)>,
 }
@@ -44,9 +49,24 @@ impl RealTrees {
             self.all.store(true, Relaxed);
             return true;
         }
-        let root = process_of(thread).and_then(|process| Some((process, began(process)?)));
+        let root = identify(thread);
         self.change(|state| state.roots.extend(root));
         root.is_some()
+    }
+
+    /// Adds the process of `thread` as a reader of a disk, if /proc shows the process.
+    pub(crate) fn add_reader(&self, thread: u32) {
+        let Some(reader) = proc_is_ours().then(|| identify(thread)).flatten() else { return };
+        let mut state = self.lock();
+        state.readers.retain(|(pid, at)| began(*pid) == Some(*at));
+        state.readers.insert(reader);
+        self.any_reader.store(true, Relaxed);
+    }
+
+    /// Whether `thread` belongs to a reader of a disk.
+    pub(crate) fn is_reader(&self, thread: u32) -> bool {
+        self.any_reader.load(Relaxed)
+            && identify(thread).is_some_and(|process| self.lock().readers.contains(&process))
     }
 
     /// Whether `thread` belongs to a process of a tree.
@@ -79,6 +99,12 @@ impl RealTrees {
         state.known.clear();
         self.any.store(!state.roots.is_empty(), Relaxed);
     }
+}
+
+/// Returns the process of `thread`, and when the process began.
+fn identify(thread: u32) -> Option<(u32, u64)> {
+    let process = process_of(thread)?;
+    Some((process, began(process)?))
 }
 
 impl RealState {
@@ -143,6 +169,16 @@ mod tests {
         }
         end(one);
         end(other);
+    }
+
+    #[test]
+    fn a_reader_of_a_disk_is_real_without_its_descendants() {
+        let shell = shell();
+        let (trees, below) = (RealTrees::default(), child(shell.id()));
+        assert!(!trees.is_reader(shell.id()));
+        trees.add_reader(shell.id());
+        assert_eq!([shell.id(), below].map(|pid| trees.is_reader(pid)), [true, false]);
+        end(shell);
     }
 
     #[test]

@@ -30,6 +30,8 @@ pub enum PassReason {
     CommitOnly,
     /// The caller runs under `synconce real`.
     Real,
+    /// The caller reads a disk below its file system, as `grub-install` does for block lists.
+    Disk,
     /// The commit could not cover the call: no marker or pin was ready in time, or the file system
     /// was being unmounted, or its sync has failed.
     Uncovered,

@@ -102,8 +102,8 @@ impl Lookups for TestLookups {
         self.waits
     }
 
-    fn is_real(&self) -> bool {
-        self.is_real
+    fn why_real(&self) -> Option<PassReason> {
+        self.is_real.then_some(PassReason::Real)
     }
 }
 
@@ -194,6 +194,8 @@ fn of_a_caller_that_cannot_be_examined_only_syncs_are_held() {
     }
     let unmount = decided(Call::Umount, [0; 6], &mut TestLookups::unseen());
     assert!(matches!(unmount, Decision::Unmount(None)));
+    let restart = decided(Call::Reboot, [0; 6], &mut TestLookups::unseen());
+    assert!(matches!(restart, Decision::EndMachine));
 }
 
 #[test]

@@ -133,7 +133,8 @@ impl FuzzedCall {
     }
 
     fn wanted(&self) -> Call {
-        Call::ALL[usize::from(self.call) % Call::ALL.len()]
+        // The last call, reboot(2), is decided without its arguments. The corpus numbers the others.
+        Call::ALL[usize::from(self.call) % (Call::ALL.len() - 1)]
     }
 
     pub(super) fn args(&self) -> [u64; 6] {
