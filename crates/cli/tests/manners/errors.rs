@@ -62,15 +62,17 @@ fn every_command_says_the_same_of_a_root_that_does_not_exist(place: &Place) {
 
 fn a_wrong_number_is_told_what_it_has_to_be(place: &Place) {
     for number in ["0", "x", "1.5", "", "99999999999999999999"] {
-        for words in [
-            &["doctor", "--fail-on", number, "."][..],
-            &["tree", "run", "--pids-limit", number, "tree", "true"],
-        ] {
-            let ended = finish(&mut place.synconce(words));
-            assert_eq!(ended.status.code(), Some(125), "{words:?}: {ended:?}");
-            let why = "it is a whole number above 0\n";
-            assert!(ended.stderr.contains(why), "{words:?}: {ended:?}");
-        }
+        let words = ["tree", "run", "--pids-limit", number, "tree", "true"];
+        let ended = finish(&mut place.synconce(&words));
+        assert_eq!(ended.status.code(), Some(125), "{words:?}: {ended:?}");
+        let why = "it is a whole number above 0\n";
+        assert!(ended.stderr.contains(why), "{words:?}: {ended:?}");
+    }
+    for number in ["0", "x", ""] {
+        let ended = finish(&mut place.synconce(&["doctor", "--fail-on", number, "."]));
+        assert_eq!(ended.status.code(), Some(125), "{number}: {ended:?}");
+        let why = "it is a number above 0, such as 90, 5m, 1.5h or 2d\n";
+        assert!(ended.stderr.contains(why), "{number}: {ended:?}");
     }
     for option in ["--commit-every", "--commit-timeout"] {
         let run = |time| finish(&mut place.held(&[option, time], &["true"]));
