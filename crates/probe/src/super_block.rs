@@ -41,7 +41,7 @@ pub fn directory(mount: &Mount) -> Option<(PathBuf, u64)> {
     is_of_sysfs(&directory).then_some((directory, number))
 }
 
-/// Whether the super block with this `directory` and `number` (see [`of`]) is mounted still;
+/// Whether the super block with this `directory` and `number` (see `of`) is mounted still;
 /// `None` if sysfs does not say so.
 pub fn is_alive(directory: &Path, number: u64) -> Option<bool> {
     let found = fs::metadata(directory).map(|found| found.ino() == number);
