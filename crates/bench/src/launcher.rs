@@ -50,7 +50,7 @@ impl CommandOutcome {
 
 impl Launcher {
     /// Watches for signals from now on. Logs go to a new directory under TMPDIR, which is
-    /// removed unless [`Launcher::keep_logs`] is called.
+    /// removed unless `Launcher::keep_logs` is called.
     ///
     /// # Errors
     /// The directory cannot be made or the signals cannot be handled.

@@ -24,7 +24,7 @@ const DETAILS_SHOWN: usize = 10;
 /// The complete result of one benchmark.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BenchReport {
-    /// Version of this layout, [`SCHEMA`].
+    /// Version of this layout, `SCHEMA`.
     pub schema: u32,
     /// The scenario's name.
     pub scenario: String,

@@ -14,7 +14,7 @@ use std::env;
 use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 
-/// Names the shell whose script calls synconce, or is [`COMMAND`].
+/// Names the shell whose script calls synconce, or is `COMMAND`.
 pub const VARIABLE: &str = "SYNCONCE_COMPLETE";
 /// Asks where the command of a run begins, whose words the shell completes itself.
 const COMMAND: &str = "command";

@@ -2,7 +2,7 @@
 //! syncs, names and writes, reads limits and settings, and derives findings, each with the least
 //! seconds that its remedy saves for a stated workload.
 //!
-//! [`examine`] does all I/O. [`finding`], [`text`] and [`page`] are pure: values in, values out. Nothing
+//! [`examine`] does all I/O. `finding`, `text` and `page` are pure: values in, values out. Nothing
 //! outside of one temporary directory is written. [`examine_record`] reads what `synconce-run`
 //! recorded of a command.
 #![forbid(unsafe_code)]

@@ -34,7 +34,7 @@ pub fn kernel_boot_id() -> Result<String, Error> {
     }
 }
 
-/// Whether the file at [`PATH`] is the kernel's, and no other one is mounted on it. Otherwise
+/// Whether the file at `PATH` is the kernel's, and no other one is mounted on it. Otherwise
 /// [`kernel_boot_id`] calls fsopen(2), which a filter of system calls may answer by a kill.
 pub fn is_of_kernel() -> bool {
     let stat = rustix::fs::statx(CWD, PATH, AtFlags::empty(), StatxFlags::empty());

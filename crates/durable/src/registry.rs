@@ -9,6 +9,7 @@ use crate::error::{Context, Error};
 use crate::record::FileSystem;
 use crate::standard_paths;
 use crate::state_file::{self, StatePart, Unnamed};
+use crate::text;
 use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -21,8 +22,8 @@ use synconce_probe::mounts::{self, Mount};
 
 /// The version of the format of [`Pointer`].
 const VERSION: u32 = 1;
-/// The largest size of a pointer in bytes. A pointer has three paths of at most 4 KiB each, and
-/// JSON writes most bytes as one byte.
+/// The largest size of a pointer in bytes. A pointer has three paths of at most 4 KiB each. JSON
+/// writes most bytes as one byte, and those of a path that is not UTF-8 as four.
 const LONGEST: u64 = 64 << 10;
 /// The most pointers that are read per user; only a user that floods the registry has more.
 const MOST: usize = 1024;
@@ -34,6 +35,7 @@ const DURABLE: u32 = 0o444;
 pub struct Pointer {
     version: u32,
     /// The state directory, without symbolic links.
+    #[serde(with = "text::exact_path")]
     pub directory: PathBuf,
     /// The file system of the directory.
     pub file_system: FileSystem,
@@ -70,7 +72,8 @@ fn file_system_of(directory: &Path, mounts: &[Mount]) -> Option<FileSystem> {
     // Of several mounts at one point, the last covers the others.
     let mount = mounts.iter().filter(above).max_by_key(|mount| mount.point.as_os_str().len())?;
     Some(FileSystem {
-        mount_point: mount.point.clone(),
+        // As in a pointer, so that the two are equal.
+        mount_point: mount.point.to_string_lossy().into_owned().into(),
         type_name: mount.type_name.clone(),
         source: mount.source.clone(),
     })

@@ -40,15 +40,46 @@ pub(crate) struct Unnamed {
 }
 
 impl Unnamed {
-    /// Makes and locks a file in `directory` with the content and mode of `part`.
+    /// Makes a file in `directory` with the content and mode of `part`, and locks it. The file does
+    /// not get the name of `part` yet.
+    ///
+    /// # Errors
+    /// On a file system without O_TMPFILE, `EEXIST` or `EWOULDBLOCK` if another process is writing
+    /// a file of that name.
     pub(crate) fn new(directory: &OwnedFd, part: &StatePart) -> io::Result<Self> {
-        let (mut file, temporary) = create(directory, &part.name, part.mode)?;
-        file.write_all(&part.text)?;
-        // Undoes the effect of the umask. Fails on a file system without modes.
-        let _ = rustix::fs::fchmod(&file, part.mode);
-        let file = for_reading(file);
-        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-        Ok(Self { file, temporary })
+        let (mut file, new) = match create_unnamed(directory, part.mode)? {
+            Some(file) => {
+                let locked = lock_for_reading(&file, part.mode)?;
+                (file, Self { file: locked, temporary: None })
+            }
+            None => Self::with_temporary_name(directory, part)?,
+        };
+        file.write_all(&part.text).inspect_err(|_| new.forget(directory))?;
+        Ok(new)
+    }
+
+    /// Makes an empty file with a temporary name. Also returns the file open for writing.
+    ///
+    /// A killed writer leaves a file of that name without a lock. Only the process that has the lock
+    /// of a file may remove or rename the file. A new file is without a lock for a moment, in which
+    /// another process may take it for one of a killed writer. So the name is compared after the lock.
+    fn with_temporary_name(directory: &OwnedFd, part: &StatePart) -> io::Result<(File, Self)> {
+        let temporary = format!(".{}.new", part.name);
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let create = || rustix::fs::openat(directory, &temporary, flags, part.mode);
+        let file = match create() {
+            Err(Errno::EXIST) => {
+                remove_unlocked(directory, &temporary)?;
+                create()?
+            }
+            other => other?,
+        };
+        let file = File::from(file);
+        let locked = lock_for_reading(&file, part.mode)?;
+        if !has_name(&locked, directory, &temporary)? {
+            return Err(Errno::EXIST.into());
+        }
+        Ok((file, Self { file: locked, temporary: Some(temporary) }))
     }
 
     /// Gives the file the name `name` in `to`. The file was made in `from`.
@@ -118,29 +149,57 @@ pub(crate) fn open_directory(path: &Path) -> Result<OwnedFd, Error> {
     rustix::fs::open(path, flags, Mode::empty()).on("cannot open", path)
 }
 
-fn create(directory: &OwnedFd, name: &str, mode: Mode) -> Result<(File, Option<String>), Errno> {
-    let flags = OFlags::RDWR | OFlags::CLOEXEC;
-    match rustix::fs::openat(directory, ".", flags | OFlags::TMPFILE, mode) {
-        Ok(file) => Ok((file.into(), None)),
-        // The file system or the kernel lacks O_TMPFILE (open(2)).
-        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT | Errno::INVAL) => {
-            let temporary = format!(".{name}.new");
-            let flags = flags | OFlags::CREATE | OFlags::EXCL;
-            let file = rustix::fs::openat(directory, &temporary, flags, mode)?;
-            Ok((file.into(), Some(temporary)))
-        }
+/// Returns a new file without a name; `None` on file systems and kernels without O_TMPFILE.
+fn create_unnamed(directory: &OwnedFd, mode: Mode) -> Result<Option<File>, Errno> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::TMPFILE;
+    match rustix::fs::openat(directory, ".", flags, mode) {
+        Ok(file) => Ok(Some(file.into())),
+        // open(2) lists these errors.
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT | Errno::INVAL) => Ok(None),
         // ext4 returns EPERM in a removed directory.
         Err(Errno::PERM) if rustix::fs::fstat(directory)?.st_nlink == 0 => Err(Errno::NOENT),
         Err(error) => Err(error),
     }
 }
 
-/// Reopens `file` for reading only: the command may remount the disk read-only, which fails while a
-/// file there is open for writing. The caller must lock the returned file, because a lock belongs
-/// to one open file description (flock(2)).
-fn for_reading(file: File) -> File {
+/// Removes `name` from `directory`, unless its file is locked.
+///
+/// # Errors
+/// `EWOULDBLOCK` if the file is locked.
+fn remove_unlocked(directory: &OwnedFd, name: &str) -> Result<(), Errno> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let old = match rustix::fs::openat(directory, name, flags | OFlags::CLOEXEC, Mode::empty()) {
+        Err(Errno::NOENT) => return Ok(()),
+        other => other?.into(),
+    };
+    rustix::fs::flock(&old, FlockOperation::NonBlockingLockExclusive)?;
+    if has_name(&old, directory, name)? {
+        remove(directory, name)?;
+    }
+    Ok(())
+}
+
+/// Whether `name` in `directory` is the name of `file`.
+fn has_name(file: &File, directory: &OwnedFd, name: &str) -> Result<bool, Errno> {
+    let own = rustix::fs::fstat(file)?;
+    match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Err(Errno::NOENT) => Ok(false),
+        other => other.map(|there| (there.st_dev, there.st_ino) == (own.st_dev, own.st_ino)),
+    }
+}
+
+/// Sets the mode of `file`, opens `file` again for reading only, and locks the returned file. The run
+/// may remount its disk read-only, which fails while a file is open for writing. The lock belongs to
+/// one open file description (flock(2)).
+fn lock_for_reading(file: &File, mode: Mode) -> io::Result<File> {
+    // The user's umask does not apply to these files. A file system without modes refuses
+    // the change.
+    let _ = rustix::fs::fchmod(file, mode);
     // Without /proc the file stays open for writing, and the remount fails.
-    File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap_or(file)
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let file = File::open(path).or_else(|_| file.try_clone())?;
+    rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+    Ok(file)
 }
 
 /// Opens the file at `path` for reading, without blocking. Follows no symbolic link at `path`.
@@ -180,3 +239,6 @@ pub(crate) fn content(mut file: &File) -> io::Result<Vec<u8>> {
 pub fn is_locked(file: &File) -> bool {
     rustix::fs::flock(file, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
 }
+
+#[cfg(test)]
+mod tests;

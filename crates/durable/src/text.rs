@@ -34,6 +34,35 @@ pub fn paths<S: Serializer>(paths: &[PathBuf], serializer: S) -> Result<S::Ok, S
     serializer.collect_seq(paths.iter().map(|path| path.to_string_lossy()))
 }
 
+/// Serialises a path as text, or as its bytes if it is not UTF-8, so that no byte is lost.
+pub(crate) mod exact_path {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use std::ffi::OsString;
+    use std::os::unix::ffi::{OsStrExt, OsStringExt};
+    use std::path::{Path, PathBuf};
+
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Written {
+        Text(PathBuf),
+        Bytes(Vec<u8>),
+    }
+
+    pub(crate) fn serialize<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
+        match path.to_str() {
+            Some(text) => text.serialize(to),
+            None => path.as_os_str().as_bytes().serialize(to),
+        }
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<PathBuf, D::Error> {
+        Ok(match Written::deserialize(from)? {
+            Written::Text(path) => path,
+            Written::Bytes(bytes) => OsString::from_vec(bytes).into(),
+        })
+    }
+}
+
 /// Returns `name`, or `''` if it is empty, so that a message shows an empty name.
 pub fn shown(name: &str) -> &str {
     if name.is_empty() { "''" } else { name }

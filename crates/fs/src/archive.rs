@@ -1,12 +1,12 @@
 //! Reads and writes tar archives.
 //!
-//! [`unpack`] reads archives by GNU tar, bsdtar, mmdebstrap and `docker export`: ustar, GNU
+//! [`unpack()`] reads archives by GNU tar, bsdtar, mmdebstrap and `docker export`: ustar, GNU
 //! and PAX headers, sparse files of all four kinds, extended attributes, access control lists.
 //! No member can lead out of the target. A truncated archive is an error, even if it was cut
 //! between two members: the archive must end with a block of zeros (one block at the very end
 //! suffices; POSIX requires two).
 //!
-//! [`pack`] writes PAX: the same tree gives the same bytes. Names begin with `./`, as
+//! [`pack()`] writes PAX: the same tree gives the same bytes. Names begin with `./`, as
 //! mmdebstrap's do, so that the tree's root has a member of its own for its mode and owner.
 //! GNU tar and `docker import` both accept such names.
 //!

@@ -3,8 +3,8 @@
 //!
 //! A journal is durable before the first rename. It names each rename, so that after a crash
 //! between any two steps [`set_aside`] finishes what was begun. It also has the identity of each
-//! directory, before anything is there. [`settle`] removes what was set
-//! aside, once the daemon has started without it; [`restore`] puts it back.
+//! directory, before anything is there. [`settle()`] removes what was set
+//! aside, once the daemon has started without it; [`restore()`] puts it back.
 
 mod directory;
 mod expand;

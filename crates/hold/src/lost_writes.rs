@@ -76,7 +76,7 @@ pub(crate) fn note(
     noted
 }
 
-/// Whether [`note`] was called for the hold `name`, or may have been.
+/// Whether [`note()`] was called for the hold `name`, or may have been.
 pub(crate) fn is_noted(name: &str) -> bool {
     has(name, FAILED)
 }

@@ -33,7 +33,7 @@ pub struct HoldRecord {
     /// The disks that lost writes: what is on them may be damaged, in this boot, too.
     #[serde(default)]
     pub losses: Vec<Loss>,
-    /// Whether a file beside the marker shows that no write was lost: [`HoldRecord::note_losses`]
+    /// Whether a file beside the marker shows that no write was lost: `HoldRecord::note_losses`
     /// removes it. Markers of older versions have no such file.
     #[serde(default)]
     pub has_intact: bool,
@@ -66,7 +66,7 @@ pub struct Spot {
     /// What the held path was. `None` in markers of older versions.
     #[serde(default)]
     pub id: Option<FileId>,
-    /// The directories of the overlay: see [`ResolvedPath::take_back`]. Empty until the overlay is
+    /// The directories of the overlay: see `ResolvedPath::take_back`. Empty until the overlay is
     /// mounted, and in markers of older versions.
     #[serde(default)]
     pub directories: Vec<FileId>,

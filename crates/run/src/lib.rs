@@ -1,6 +1,6 @@
 //! A run: mark, launch, supervise, release, commit, clear.
 //!
-//! [`run`] makes a run; [`commit`] and [`run_real`] ask a run in flight for something. A run
+//! [`run`] makes a run; [`commit()`] and [`run_real`] ask a run in flight for something. A run
 //! forks once. The *frontend* stays in the caller's process, and mirrors the command's stops
 //! and its exit status. The *supervisor* is the command's parent: it answers the command's
 //! calls, commits, and stays for survivors.

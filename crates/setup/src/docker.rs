@@ -48,7 +48,7 @@ pub(crate) fn is_builds_only() -> bool {
 /// Plans the changes that make dockerd call `synconce-oci` for builds alone.
 ///
 /// # Errors
-/// As for [`crate::plan`]; a set-up of all containers is refused.
+/// As for [`crate::plan()`]; a set-up of all containers is refused.
 pub(crate) fn plan_builds_only(host: &Host) -> Result<Plan, Error> {
     let service = read_service(host)?;
     match default_runtime(host, &service)? {

@@ -109,7 +109,7 @@ pub fn plan(engine: Engine, host: &Host) -> Result<Plan, Error> {
 /// Plans the set-up of [`Engine::Docker`] for builds alone: the default runtime stays as it is.
 ///
 /// # Errors
-/// As for [`plan`]; a set-up of all containers is refused.
+/// As for [`plan()`]; a set-up of all containers is refused.
 pub fn plan_builds_only(host: &Host) -> Result<Plan, Error> {
     host.check_runtime(BUILDS_ONLY)?;
     docker::plan_builds_only(host)

@@ -12,7 +12,7 @@
 //! [`file_sync`] syncs a file of another process, [`aio`] makes many writes at a time. [`ustat`] says whether a file system is in use.
 //! [`lease`] says whether a file is open for writing, [`descriptors`] whether threads share their descriptors; it also
 //! passes descriptors through sockets.
-//! [`search`] looks up programs in PATH; [`accounts`] reads passwd(5) and group(5). [`reason`]
+//! [`search`] looks up programs in PATH; [`accounts`] reads passwd(5) and group(5). [`reason()`]
 //! puts an error in words.
 #![cfg(target_os = "linux")]
 

@@ -53,7 +53,7 @@ pub struct Groups {
 }
 
 impl<State> Session<'_, State> {
-    /// Makes control groups with these limits, in which [`Groups::join`] puts a process.
+    /// Makes control groups with these limits. A process joins those of [`Groups::directories`].
     ///
     /// # Errors
     /// There is no control group in which others can be made. The error names the act and the path.

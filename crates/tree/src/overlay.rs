@@ -14,7 +14,7 @@
 //!   directory is `EXDEV`), nor `metacopy` (a change of mode copies the content), nor `index`
 //!   (a hard link is broken when it is first written to).
 //! - Overlay stores `FS_IMMUTABLE_FL` and `FS_APPEND_FL` in an xattr of the upper file, and reads
-//!   the xattr only there. The flags are lost once the upper is a frozen layer ([`freeze`]).
+//!   the xattr only there. The flags are lost once the upper is a frozen layer ([`freeze()`]).
 
 mod freeze;
 mod trial;
@@ -132,7 +132,7 @@ impl DetachedMount {
 /// Mounts the directories `lowers`, topmost first, below `upper`, which receives all writes.
 /// `work`, an empty directory on the file system of `upper`, is for overlay's own use. The
 /// kernel may silently ignore an option that it or the file system does not support: see
-/// [`trial`].
+/// [`trial()`].
 ///
 /// # Errors
 /// The kernel's errors, with its message if there is one: `EINVAL` for an unknown option,

@@ -148,7 +148,7 @@ impl Generation {
 /// The durable record of a tree, `trees/NAME.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TreeRecord {
-    /// [`FORMAT`] or [`KEEPING`].
+    /// `FORMAT` or `KEEPING`.
     pub format: u32,
     /// The tree's name. A read takes the name from the file's name instead: `rename` renames the
     /// file and does not write this field.
@@ -282,7 +282,7 @@ pub struct BootEpoch {
 /// The uncommitted changes of a tree: `open/NAME.json`, which is not durable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Open {
-    /// [`FORMAT`].
+    /// `FORMAT`.
     pub format: u32,
     /// The boot epoch when the session that made the first of the changes began.
     pub boot_epoch: BootEpoch,
@@ -309,7 +309,7 @@ pub enum Purpose {
 /// A working copy in use, `sessions/ID/session.json`, which is not durable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Session {
-    /// [`FORMAT`].
+    /// `FORMAT`.
     pub format: u32,
     /// The tree that the session changes; `None` for a clone without a name.
     pub tree: Option<TreeName>,

@@ -99,10 +99,10 @@ impl Manifest {
         Self::with(root, &ManifestOptions::default())
     }
 
-    /// Like [`Manifest::of`], with options.
+    /// Like [`Manifest::read`], with options.
     ///
     /// # Errors
-    /// Those of [`Manifest::of`].
+    /// Those of [`Manifest::read`].
     pub fn with(root: impl AsRef<Path>, options: &ManifestOptions) -> Result<Self> {
         scan::scan(root.as_ref(), options)
     }

@@ -1,11 +1,12 @@
 //! `synconce doctor`
 
 use super::Json;
-use super::numbers::positive;
+use super::numbers::duration;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum, ValueHint};
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 use synconce_doctor::FINDINGS;
 
 /// A format of `--as`.
@@ -33,8 +34,8 @@ pub struct Doctor {
     /// Exit with 1 if one finding costs, or `run` saves, at least SECONDS
     ///
     /// A command that fails keeps its exit code.
-    #[arg(long, value_name = "SECONDS", value_parser = positive::<u32>)]
-    pub fail_on: Option<u32>,
+    #[arg(long, value_name = "SECONDS", value_parser = duration)]
+    pub fail_on: Option<Duration>,
     /// Leave out the finding NAME, also from --fail-on; can be repeated
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(FINDINGS),
         hide_possible_values = true, conflicts_with = "context")]

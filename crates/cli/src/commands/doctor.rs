@@ -21,6 +21,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 use synconce_doctor::{
     ContextDirectory, Depth, Error, ExamineOptions, Observer, examine, examine_context,
 };
@@ -145,8 +146,8 @@ struct FailedReport {
 }
 
 /// Returns the exit code of a report whose costliest finding costs `seconds`, with `--fail-on`.
-fn exit_code(seconds: f64, limit: Option<u32>) -> ExitCode {
-    let is_costly = limit.is_some_and(|limit| seconds >= f64::from(limit));
+fn exit_code(seconds: f64, limit: Option<Duration>) -> ExitCode {
+    let is_costly = limit.is_some_and(|limit| seconds >= limit.as_secs_f64());
     if is_costly { exit::COSTLY.into() } else { ExitCode::SUCCESS }
 }
 

@@ -315,7 +315,6 @@ fn advise(runs: &mut [Shown], root: Option<&Path>, in_root: &HashSet<RunKey>) {
         if !run.is_unknown && !run.is_of_another() {
             run.commit = failed_commit(&run.id);
         }
-        let marked = root.filter(|_| in_root.contains(&run.run()));
         run.advice = if run.is_unknown {
             advice_for_unknown(&run.id, root)
         } else if !run.counts {
@@ -323,10 +322,21 @@ fn advise(runs: &mut [Shown], root: Option<&Path>, in_root: &HashSet<RunKey>) {
         } else if run.is_of_another() {
             advice_for_root(&run.id, root, &run.running)
         } else {
-            let private = run.run.as_ref().and_then(|record| record.private.as_ref());
-            let old = private.and_then(|private| target::old(private, &run.run()));
-            advice(run.run.as_ref(), &run.id, root, marked, old.as_ref(), &run.running)
+            continue;
         };
+    }
+    let is_own = |run: &&mut Shown| run.state == "interrupted" && run.advice.is_empty();
+    let mut own: Vec<_> = runs.iter_mut().filter(is_own).collect();
+    let look = |run: &Shown| {
+        let private = run.run.as_ref().and_then(|record| record.private.as_ref());
+        let old = private.and_then(|private| target::old(private, &run.run()));
+        let marked = root.filter(|_| in_root.contains(&run.run()));
+        advice(run.run.as_ref(), &run.id, root, marked, old.as_ref(), &run.running)
+    };
+    // The advice depends on files of the target, whose file system may not answer.
+    let advised = apart::each(own.iter().map(|run| || look(run)).collect());
+    for (run, lines) in own.iter_mut().zip(advised) {
+        run.advice = lines.unwrap_or_else(|why| vec![target::unanswered(run.run.as_ref(), &why)]);
     }
 }
 

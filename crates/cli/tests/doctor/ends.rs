@@ -64,8 +64,8 @@ fn exit_codes_and_signals_are_those_of_the_command(place: &Place) {
     }
 }
 
-/// Docker's default profile refuses the call to a container without CAP_SYS_PTRACE. A unit of systemd can
-/// refuse the call to a process that has the capability.
+/// Docker's default profile refuses the call to a container without CAP_SYS_PTRACE. A container's own
+/// profile, or a unit of systemd, can refuse the call to a process that has the capability.
 fn a_filter_because_of_which_nothing_is_timed_is_named_with_its_remedy(place: &Place) {
     let here = place.path("");
     place.write("file", "");
@@ -87,7 +87,10 @@ fn a_filter_because_of_which_nothing_is_timed_is_named_with_its_remedy(place: &P
     };
     let without = ["--bounding-set=-sys_ptrace", "--inh-caps=-sys_ptrace"];
     refused(&without, "docker run --cap-add SYS_PTRACE");
-    refused(&[], "a unit of systemd allows it by SystemCallFilter=pidfd_getfd");
+    refused(
+        &[],
+        "allow it in the container's profile, or in a unit by SystemCallFilter=pidfd_getfd",
+    );
 }
 
 fn a_costly_command_ends_with_one_unless_it_fails(place: &Place) {
@@ -105,6 +108,7 @@ fn a_costly_command_ends_with_one_unless_it_fails(place: &Place) {
         finish(&mut place.synconce(&words)).status.code()
     };
     assert_eq!((end("8"), end("9")), (Some(1), Some(0)));
+    assert_eq!((end("0.01"), end("0.5m")), (Some(1), Some(0)));
     let here = place.path("");
     let fails = watched(place, &here, &["--fail-on", "1"], &["sh", "-c", "exit 3"]);
     assert_eq!(finish(&mut { fails }).status.code(), Some(3));

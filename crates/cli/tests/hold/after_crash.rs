@@ -22,8 +22,10 @@ fn a_file_that_cannot_be_looked_at_is_not_missing() {
         let below = fs::File::open(fixture.rig.path()).unwrap();
         assert!(rustix::fs::syncfs(&below).is_err());
         drop(below);
+        let at = fixture.rig.path().display();
+        let hint = format!("hint: once the disk works again: umount {at} && mount {at}; then");
         for verb in ["recover", "recover --keep"] {
-            fixture.fails(verb, &["Input/output error"]);
+            fixture.fails(verb, &["Input/output error", &hint]);
             assert_eq!(fixture.state(), "interrupted");
         }
         fixture.rig.disk().fail_writes(false).unwrap();

@@ -150,7 +150,7 @@ fn users_whose_directories_were_not_read_within_the_time_limit_are_named() {
             let line = format!("cannot look at all state directories of {users}: {why}\n");
             assert!(seen.stderr.contains(&line), "{line}{seen:?}");
         };
-        expected("alice, bob", "other users took 10 s");
+        expected("alice, bob", "the others took 10 s");
         assert!(seen.stderr.contains("of slow0, slow1, slow2, "), "{seen:?}");
         assert!(seen.stderr.contains(" and 16 more: no answer within 5 s\n"), "{seen:?}");
         drop(device);

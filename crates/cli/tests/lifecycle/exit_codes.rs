@@ -33,6 +33,27 @@ fn death_by_a_signal_is_passed_on_as_that_signal() {
     });
 }
 
+/// The number of io_uring_setup(2) is the same on all machines.
+#[test]
+fn io_uring_is_named_only_after_an_end_that_its_refusal_may_cause() {
+    isolated(|place| {
+        for (end, is_named) in [
+            ("exit 0", false),
+            ("exit 1", true),
+            ("exit 124", false),
+            ("exit 127", false),
+            ("exit 134", true),
+            ("exit 143", false),
+            ("kill 'ABRT', $$; sleep 20", true),
+            ("kill 'TERM', $$; sleep 20", false),
+        ] {
+            let ended = place.run(&[], &perl(&format!("syscall(425, 1, 0); {end};")));
+            let notice = "synconce: io_uring was refused (ENOSYS), and the command failed\n";
+            assert_eq!(ended.stderr.contains(notice), is_named, "{end}: {ended:?}");
+        }
+    });
+}
+
 #[test]
 fn only_the_command_dumps_core() {
     isolated(|place| {

@@ -6,6 +6,7 @@ use std::fs;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 use synconce_testkit::harness::{Place, SYNC, finish, isolated, perl};
 
 /// Writes a marker of root's run `id` below `root`, as an unpacked image may contain one.
@@ -139,5 +140,32 @@ fn a_root_that_does_not_answer_is_named() {
         }
         drop(device);
         unmount(place.path("image"), UnmountFlags::DETACH).unwrap();
+    });
+}
+
+#[test]
+fn targets_of_several_runs_that_do_not_answer_are_waited_for_together() {
+    isolated(|place: &Place| {
+        let targets = ["first", "second", "third"];
+        for target in targets {
+            fs::create_dir(place.path(target)).unwrap();
+            let words = perl("sync_file('data'); kill 'KILL', getppid; exit 0;");
+            place.run(&["--root", target], &words);
+        }
+        let devices = targets.map(|target| mount_silent(&place.path(target)));
+        let began = Instant::now();
+        let seen = place.status(&[]);
+        // Each alone takes the whole limit of 5 seconds.
+        assert!(began.elapsed() < Duration::from_secs(14), "{:?}", began.elapsed());
+        assert_eq!(seen.stdout.matches(" interrupted ").count(), 3, "{seen:?}");
+        for target in targets {
+            let at = place.text(target);
+            let named = format!("cannot look at {at}: no answer within 5 s; once it answers:");
+            assert!(seen.stdout.contains(&named), "{seen:?}");
+        }
+        drop(devices);
+        for target in targets {
+            unmount(place.path(target), UnmountFlags::DETACH).unwrap();
+        }
     });
 }

@@ -3,7 +3,9 @@
 use super::other_users::{ALICE, BOB, interrupt, machine, pointers, status, synconce};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use synconce_testkit::harness::{finish, isolated};
@@ -85,13 +87,35 @@ fn a_pointer_goes_when_its_directory_was_removed_and_stays_while_its_disk_is_awa
         );
         assert!(seen.stderr.contains(&message), "{seen:?}");
         assert!(seen.stderr.contains(&format!("rm {}", pointers()[0].display())), "{seen:?}");
+        // A `--clear` looks at all directories several times, and says this once.
+        let other = interrupt(place, ALICE, None);
+        let cleared = status(place, 0, &["--clear", &other]);
+        let wanted = format!("{}synconce: cleared {other}\n", seen.stderr);
+        assert_eq!(cleared.stderr, wanted, "{cleared:?}");
 
         mount(&away, &disk, "", MountFlags::BIND, None).unwrap();
         assert!(status(place, 0, &[]).stdout.contains(&bob));
         fs::remove_dir_all(place.path("disk/state")).unwrap();
         let seen = status(place, 0, &[]);
         assert!(!seen.stdout.contains(&bob) && seen.stderr.is_empty(), "{seen:?}");
-        assert_eq!(pointers().len(), 0);
+        assert_eq!(pointers().len(), 1, "that of alice");
+    });
+}
+
+#[test]
+fn roots_status_finds_a_state_directory_whose_name_is_not_utf8() {
+    isolated(|place| {
+        machine(place);
+        interrupt(place, 0, None);
+        let state = place.path("bob").join(OsStr::from_bytes(b"st\xffte"));
+        let bob = interrupt(place, BOB, Some(&state));
+        assert_eq!(pointers().len(), 1);
+        let seen = status(place, 0, &[]);
+        assert!(seen.stdout.contains(&bob) && seen.stderr.is_empty(), "{seen:?}");
+        // A missing directory whose disk is mounted was removed.
+        fs::remove_dir_all(&state).unwrap();
+        let seen = status(place, 0, &[]);
+        assert!(!seen.stdout.contains(&bob) && pointers().is_empty(), "{seen:?}");
     });
 }
 

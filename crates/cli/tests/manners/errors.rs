@@ -62,15 +62,17 @@ fn every_command_says_the_same_of_a_root_that_does_not_exist(place: &Place) {
 
 fn a_wrong_number_is_told_what_it_has_to_be(place: &Place) {
     for number in ["0", "x", "1.5", "", "99999999999999999999"] {
-        for words in [
-            &["doctor", "--fail-on", number, "."][..],
-            &["tree", "run", "--pids-limit", number, "tree", "true"],
-        ] {
-            let ended = finish(&mut place.synconce(words));
-            assert_eq!(ended.status.code(), Some(125), "{words:?}: {ended:?}");
-            let why = "it is a whole number above 0\n";
-            assert!(ended.stderr.contains(why), "{words:?}: {ended:?}");
-        }
+        let words = ["tree", "run", "--pids-limit", number, "tree", "true"];
+        let ended = finish(&mut place.synconce(&words));
+        assert_eq!(ended.status.code(), Some(125), "{words:?}: {ended:?}");
+        let why = "it is a whole number above 0\n";
+        assert!(ended.stderr.contains(why), "{words:?}: {ended:?}");
+    }
+    for number in ["0", "x", ""] {
+        let ended = finish(&mut place.synconce(&["doctor", "--fail-on", number, "."]));
+        assert_eq!(ended.status.code(), Some(125), "{number}: {ended:?}");
+        let why = "it is a number above 0, such as 90, 5m, 1.5h or 2d\n";
+        assert!(ended.stderr.contains(why), "{number}: {ended:?}");
     }
     for option in ["--commit-every", "--commit-timeout"] {
         let run = |time| finish(&mut place.held(&[option, time], &["true"]));
@@ -250,6 +252,10 @@ fn a_client_of_a_daemon_elsewhere_gets_a_hint_with_the_host(place: &Place) {
     let set_up = |engine: &str| format!("sudo synconce setup {engine}");
     let here = |engine: &str| format!("sudo {} setup {engine}", binary());
     let far = ("DOCKER_HOST", "ssh://root@far.example");
+    let url = "postgresql+psycopg://me:secret@db.example:5432/x";
+    let label = "add to the service: labels: [io.synconce.hold=true]";
+    let service = format!("{}; then {label}", here("docker"));
+    let pod = set_up("containerd; then synconce setup kubernetes");
     let (socket, docker) = (("DOCKER_HOST", "unix:///a/x.sock"), set_up("docker"));
     for (line, (name, value), daemon, host, hint) in [
         ("psql postgresql://me:secret@db.example:5432/x", NONE, "the server", "db.example", server),
@@ -259,6 +265,7 @@ fn a_client_of_a_daemon_elsewhere_gets_a_hint_with_the_host(place: &Place) {
         ("make check", ("PGHOST", "db.example"), "the server", "db.example", server),
         ("cargo test", ("PGHOST", "db.example"), "the server", "db.example", server),
         ("pytest x", ("PGHOST", "/run/postgresql"), "the server", "", server),
+        ("pytest x", ("DATABASE_URL", url), "the server", "db.example", server),
         ("podman --remote build .", NONE, "the Podman service", "", &here("podman")),
         ("buildctl build --frontend x", NONE, "buildkitd", "", &here("buildkit")),
         ("nerdctl build .", NONE, "buildkitd", "", &here("buildkit")),
@@ -266,22 +273,21 @@ fn a_client_of_a_daemon_elsewhere_gets_a_hint_with_the_host(place: &Place) {
         ("docker build .", far, "dockerd", "far.example", &docker),
         ("docker build .", socket, "dockerd", "/a/x.sock", &here("docker")),
         ("docker -H unix:///a/x.sock build .", NONE, "dockerd", "/a/x.sock", &here("docker")),
-        ("docker-compose -f x.yml up", NONE, "dockerd", "", &here("docker")),
+        ("docker-compose -f x.yml build", NONE, "dockerd", "", &here("docker")),
+        ("docker-compose -f x.yml up", NONE, "the container", "", &service),
+        ("docker compose run x make", NONE, "the container", "", &service),
+        ("kubectl exec x -- make", NONE, "the pod", "the node", &pod),
         ("ctr -n k8s.io images pull x", NONE, "containerd", "", &here("containerd --hold")),
-        (
-            "kubectl apply -f x.yml",
-            NONE,
-            "the pod",
-            "the node",
-            &set_up("containerd; then synconce setup kubernetes"),
-        ),
+        ("kubectl apply -f x.yml", NONE, "the pod", "the node", &pod),
     ] {
         let words: Vec<_> = line.split(' ').collect();
         let client = place.write(words[0], "#!/bin/sh\n");
         place.bare(&["chmod", "+x", words[0]]);
         let words = [&[client.to_str().unwrap()], &words[1..]].concat();
         let mut run = place.held(&[], &words);
-        for variable in ["PGHOST", "PGHOSTADDR", "PGSERVICE", "DOCKER_HOST", "DOCKER_CONTEXT"] {
+        for variable in
+            ["PGHOST", "PGHOSTADDR", "PGSERVICE", "DATABASE_URL", "DOCKER_HOST", "DOCKER_CONTEXT"]
+        {
             run.env_remove(variable);
         }
         let ended = finish(run.env_remove("CONTAINERD_ADDRESS").env(name, value));

@@ -80,7 +80,7 @@ fn steps_are_counted_and_ordinary_containers_are_not(place: &Place) {
     let synconce = binary();
     let run = place.run(&[], &["sh", "-c", &format!("{synconce} status --format prometheus")]);
     assert!(run.status.success(), "{run:?}");
-    assert!(run.stdout.contains("synconce_runs{state=\"in_flight\"} 1\n"), "{run:?}");
+    assert!(run.stdout.contains("synconce_runs{state=\"in-flight\"} 1\n"), "{run:?}");
     for other in ["--json", "--quiet", "--clear=x"] {
         let refused = place.status(&["--format", "prometheus", other]);
         assert_eq!(refused.status.code(), Some(125), "{refused:?}");

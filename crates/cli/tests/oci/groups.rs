@@ -1,6 +1,7 @@
 //! The control groups that Podman and buildkitd make for all containers, and never remove.
 
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::retry_on_intr;
 use std::fs::{self, File};
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
@@ -23,7 +24,7 @@ impl GroupsOfEngines {
             file.set_len(0).expect("an empty file");
             file.write_all(before.join("\n").as_bytes()).expect("a list");
         }
-        flock(&file, FlockOperation::LockShared).expect("a lock");
+        retry_on_intr(|| flock(&file, FlockOperation::LockShared)).expect("a lock");
         Self { file }
     }
 }
@@ -31,10 +32,18 @@ impl GroupsOfEngines {
 impl Drop for GroupsOfEngines {
     fn drop(&mut self) {
         let _turn = turn();
-        let mut before = String::new();
-        if !is_alone(&self.file) {
-            return;
+        if is_alone(&self.file) {
+            self.remove_new_groups();
         }
+        // A test whose turn comes next would not find itself alone while this lock is there.
+        let _ = flock(&self.file, FlockOperation::Unlock);
+    }
+}
+
+impl GroupsOfEngines {
+    /// Removes the groups that were not there before the first test.
+    fn remove_new_groups(&mut self) {
+        let mut before = String::new();
         if self.file.rewind().and_then(|()| self.file.read_to_string(&mut before)).is_err() {
             return;
         }
@@ -50,7 +59,7 @@ impl Drop for GroupsOfEngines {
 /// Waits until no other test begins or ends: a shared lock becomes an exclusive one in two steps (flock(2)).
 fn turn() -> File {
     let turn = open("synconce-tests-groups.turn");
-    flock(&turn, FlockOperation::LockExclusive).expect("a lock");
+    retry_on_intr(|| flock(&turn, FlockOperation::LockExclusive)).expect("a lock");
     turn
 }
 

@@ -48,7 +48,7 @@ pub(super) struct Armed {
     /// Written when the marker is engaged: a file that is written to a disk and discarded
     /// costs milliseconds, and most commands never sync.
     private: Option<Kept>,
-    /// How long each sync of one of the files took.
+    /// The durations of the syncs of these files, in their order.
     times: Vec<Duration>,
 }
 
@@ -96,7 +96,7 @@ impl Armed {
         Ok(())
     }
 
-    /// Returns how long each sync of one of the files took: each wrote a small new file.
+    /// Returns the durations of the syncs of these files. Each sync wrote a small new file.
     pub(super) fn sync_times(&self) -> &[Duration] {
         &self.times
     }

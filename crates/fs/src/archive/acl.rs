@@ -15,15 +15,16 @@ const OTHER: u16 = 0x20;
 /// Returns the extended attribute for the text of a list.
 ///
 /// # Errors
-/// The first entry that cannot be converted; what is wrong if the text is not UTF-8. The name of a
-/// user or group without a number cannot be converted: it may mean another one on this system.
+/// The first entry that cannot be converted, and why. The name of a user or group without a number
+/// cannot be converted: it may mean another one on this system.
 pub(super) fn attribute(text: &[u8]) -> Result<Vec<u8>, String> {
-    let text = std::str::from_utf8(text).map_err(|error| error.to_string())?;
+    // Only names can have other bytes, and a name beside a number is not read.
+    let text = String::from_utf8_lossy(text);
     let mut entries = Vec::new();
     for entry in text.split([',', '\n']) {
         let entry = entry.split_once('#').map_or(entry, |(entry, _)| entry).trim();
         if !entry.is_empty() {
-            entries.push(parse(entry).ok_or_else(|| entry.to_owned())?);
+            entries.push(parse(entry).map_err(|why| format!("{entry} {why}"))?);
         }
     }
     entries.sort_unstable_by_key(|(tag, id, _)| (*tag, *id));
@@ -37,22 +38,23 @@ pub(super) fn attribute(text: &[u8]) -> Result<Vec<u8>, String> {
 }
 
 /// Parses `TAG:QUALIFIER:rwx` or, as star writes an entry, `TAG:NAME:rwx:NUMBER`. Returns the tag,
-/// the id and the permissions.
-fn parse(entry: &str) -> Option<(u16, u32, u16)> {
+/// the id and the permissions, or what is wrong with the entry.
+fn parse(entry: &str) -> Result<(u16, u32, u16), &'static str> {
+    const DAMAGED: &str = "is damaged";
     let fields: Vec<&str> = entry.split(':').map(str::trim).collect();
     let (tag, qualifier, permissions, id) = match fields[..] {
         // `mask:rwx` or `other:rwx`: these tags have no qualifier.
         [tag, permissions] => (tag, "", permissions, None),
         [tag, qualifier, permissions] => (tag, qualifier, permissions, None),
         [tag, qualifier, permissions, id] => (tag, qualifier, permissions, Some(id)),
-        _ => return None,
+        _ => return Err(DAMAGED),
     };
     let (own, named) = match tag {
         "user" | "u" => (USER_OBJ, Some(USER)),
         "group" | "g" => (GROUP_OBJ, Some(GROUP)),
         "mask" | "m" => (MASK, None),
         "other" | "o" => (OTHER, None),
-        _ => return None,
+        _ => return Err(DAMAGED),
     };
     let permissions = permissions.bytes().try_fold(0, |sum, letter| match letter {
         b'r' => Some(sum | 4),
@@ -60,11 +62,13 @@ fn parse(entry: &str) -> Option<(u16, u32, u16)> {
         b'x' => Some(sum | 1),
         b'-' => Some(sum),
         _ => None,
-    })?;
-    match qualifier {
-        "" => Some((own, NOBODY, permissions)),
-        _ => Some((named?, id.unwrap_or(qualifier).parse().ok()?, permissions)),
+    });
+    let permissions = permissions.ok_or("has permissions other than r, w and x")?;
+    if qualifier.is_empty() {
+        return Ok((own, NOBODY, permissions));
     }
+    let id = id.unwrap_or(qualifier).parse().map_err(|_| "has no number")?;
+    Ok((named.ok_or(DAMAGED)?, id, permissions))
 }
 
 /// Returns the text of an extended attribute, with numbers in place of names; `None` if the
@@ -109,8 +113,16 @@ mod tests {
 
     #[test]
     fn what_cannot_be_known_here_is_named() {
-        assert_eq!(attribute(b"user::rwx,user:lisa:r--").unwrap_err(), "user:lisa:r--");
-        assert_eq!(attribute(b"user::rwz").unwrap_err(), "user::rwz");
+        for (text, wrong) in [
+            (&b"user::rwx,user:lisa:r--"[..], "user:lisa:r-- has no number"),
+            (b"user:l\xffsa:r--", "user:l\u{fffd}sa:r-- has no number"),
+            (b"user::rwz", "user::rwz has permissions other than r, w and x"),
+            (b"mask:7:rwx", "mask:7:rwx is damaged"),
+            (b"nobody::rwx", "nobody::rwx is damaged"),
+        ] {
+            assert_eq!(attribute(text).unwrap_err(), wrong);
+        }
+        assert_eq!(attribute(b"user:l\xffsa:r--:7"), attribute(b"user:7:r--"));
         assert_eq!(text(b"\x01\0\0\0"), None);
     }
 }

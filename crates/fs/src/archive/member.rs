@@ -141,7 +141,7 @@ impl Extensions {
             Ok(_) if self.xattrs.iter().any(|(other, _)| other == name) => {}
             Ok(value) if value.len() > 4 => self.xattr(name, value),
             Ok(_) => {}
-            Err(entry) => self.strange.push((name, entry)),
+            Err(wrong) => self.strange.push((name, wrong)),
         }
     }
 
@@ -190,8 +190,8 @@ impl Extensions {
         let mode = number(&old.mode, "mode")? & 0o7777;
         let known = |name: &[u8]| self.xattrs.iter().any(|(other, _)| other == name);
         let strange = self.strange.iter().find(|(name, _)| !known(name));
-        let strange = strange
-            .map(|(_, entry)| format!("an access control list, whose entry {entry} has no number"));
+        let strange =
+            strange.map(|(_, wrong)| format!("an access control list, whose entry {wrong}"));
         let attributes = Attributes {
             mode: u32::try_from(mode).map_err(|_| wrong("mode"))?,
             uid: owner(self.uid, &old.uid, "owner")?,

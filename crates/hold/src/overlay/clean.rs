@@ -98,10 +98,10 @@ pub fn clean(places: &[ResolvedPath]) -> Result<(), Error> {
 }
 
 /// Syncs the file systems of the files at `places`: the hold has answered syncs of them without
-/// doing them. Calls `on_loss` as [`sync_file_systems`] does.
+/// doing them. Calls `on_loss` as `sync_file_systems` does.
 ///
 /// # Errors
-/// As for [`sync_file_systems`].
+/// As for `sync_file_systems`.
 pub fn sync(places: &[ResolvedPath], on_loss: impl FnMut(Error)) -> Result<(), Error> {
     let directories = places.iter().flat_map(|place| {
         // A held directory can be a mount point.

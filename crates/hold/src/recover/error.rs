@@ -4,10 +4,12 @@ use crate::aside::{AsideError, RestoreError};
 use crate::boot;
 use crate::open_files::{FileUser, named};
 use crate::safe_directory;
+use rustix::io::Errno;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use synconce_durable::error::Error;
 use synconce_durable::text::quote;
+use synconce_probe::mounts;
 
 /// Why a hold was not recovered. The marker stays.
 #[derive(Debug)]
@@ -90,9 +92,11 @@ impl RecoverError {
     /// Returns a command that helps, if it is the only one: see [`RecoverError::commands`].
     pub fn remedy(&self) -> Option<String> {
         match self {
+            Self::Aside(AsideError::Failed(error))
+            | Self::Restore(RestoreError::Failed(error))
+            | Self::Failed(error) => safe_directory::remedy(error).or_else(|| mount_anew(error)),
             Self::Aside(error) => error.remedy(),
             Self::Restore(error) => error.remedy(),
-            Self::Failed(error) => safe_directory::remedy(error),
             Self::Boot(error) => Some(boot::remedy(error)),
             _ => None,
         }
@@ -157,6 +161,23 @@ impl RecoverError {
             Self::Boot(_) | Self::Aside(_) | Self::Failed(_) => Vec::new(),
         }
     }
+}
+
+/// Returns what to do if a failed disk is the cause of `error`. Looks at no path, because the disk may
+/// not answer.
+fn mount_anew(error: &Error) -> Option<String> {
+    if error.io().raw_os_error() != Some(Errno::IO.raw_os_error()) {
+        return None;
+    }
+    let mounts = mounts::ours().ok()?;
+    let above = mounts.iter().filter(|mount| error.path().starts_with(&mount.point));
+    let point = &above.max_by_key(|mount| mount.point.as_os_str().len())?.point;
+    Some(if point == Path::new("/") {
+        "once the disk works again, boot the machine".to_owned()
+    } else {
+        let point = quote(point);
+        format!("once the disk works again: umount {point} && mount {point}; then recover again")
+    })
 }
 
 impl fmt::Display for RecoverError {

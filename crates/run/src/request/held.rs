@@ -83,7 +83,7 @@ pub fn is_held() -> bool {
 }
 
 /// Finds filters around this process that kill each process that syncs, as `SystemCallFilter=~@sync`
-/// of systemd does: a child asks the question of [`outer`]. Costs nothing without a filter.
+/// of systemd does: a child asks the question of `outer`. Costs nothing without a filter.
 ///
 /// # Errors
 /// There is such a filter: any question would kill this process, too.
@@ -113,8 +113,8 @@ pub fn is_in_step() -> bool {
     answer == Err(i32::from(HANDSHAKE_STEP_ERRNO))
 }
 
-/// Whether this process is in a supervised run with `--no-commit`. The filter of a sealed run does
-/// not say so.
+/// Whether this process is in a supervised run without a commit: one with `--no-commit`, or a
+/// `tree run` without a disk of `--bind`. The filter of a sealed run does not say so.
 pub fn is_uncommitted() -> bool {
     outer() == Outer::Supervised && Request::Commits.make() == Err(Errno::ACCESS)
 }

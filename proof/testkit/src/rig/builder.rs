@@ -135,7 +135,7 @@ impl RigBuilder {
     /// Sets the rig up, after taking down the rigs of dead owners.
     ///
     /// # Errors
-    /// Something is missing ([`requirements`]) or a step failed; completed steps are undone.
+    /// Something is missing (`requirements`) or a step failed; completed steps are undone.
     pub fn up(self) -> Result<Rig> {
         let (latency, limits) = (self.latency, self.limits);
         let rig = self.passed()?.assemble(None)?;

@@ -62,9 +62,20 @@ const VALUED: Valued = Valued {
     words: &["--config-file", "--default-release", "--option", "--target-release"],
 };
 
-/// Programs that make a new root.
-const BOOTSTRAPPERS: [&str; 6] =
-    ["cdebootstrap", "debootstrap", "lb", "mmdebstrap", "multistrap", "qemu-debootstrap"];
+/// Programs that make a new root, or install packages in a root that they throw away.
+const BOOTSTRAPPERS: [&str; 11] = [
+    "cdebootstrap",
+    "cowbuilder",
+    "debootstrap",
+    "lb",
+    "mmdebstrap",
+    "multistrap",
+    "pbuilder",
+    "pdebuild",
+    "piuparts",
+    "qemu-debootstrap",
+    "sbuild",
+];
 
 /// Programs that start a command in another root.
 const ENTERERS: [&str; 5] = ["arch-chroot", "chroot", "in-target", "schroot", "systemd-nspawn"];
@@ -279,7 +290,12 @@ mod tests {
         ] {
             assert_eq!(from_text(entered), IN_ROOT, "{entered}");
         }
-        for new in ["mmdebstrap|bookworm|/t", "sudo|/usr/sbin/debootstrap|bookworm|/t"] {
+        for new in [
+            "mmdebstrap|bookworm|/t",
+            "sudo|/usr/sbin/debootstrap|bookworm|/t",
+            "sudo|pbuilder|build|x.dsc",
+            "sbuild|-d|bookworm|x.dsc",
+        ] {
             assert_eq!(from_text(new), IN_NEW_ROOT, "{new}");
         }
         let all = from_text(

@@ -216,12 +216,12 @@ fn is_getfd_refused() -> bool {
 
 /// Returns what makes a filter allow pidfd_getfd(2). The default profiles of Docker and Podman allow the
 /// call to a container that has CAP_SYS_PTRACE. If this process can have that capability, another filter
-/// refuses the call.
+/// refuses the call: that of a unit of systemd, or a container's own profile.
 fn remedy_of_filter() -> &'static str {
     if capability_is_in_bounding_set(CapabilitySet::SYS_PTRACE).is_ok_and(|has| !has) {
         "docker run --cap-add SYS_PTRACE"
     } else {
-        "a unit of systemd allows it by SystemCallFilter=pidfd_getfd"
+        "allow it in the container's profile, or in a unit by SystemCallFilter=pidfd_getfd"
     }
 }
 

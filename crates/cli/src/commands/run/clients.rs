@@ -81,6 +81,9 @@ fn of_client(program: &str, words: &[&str], variables: Variables<'_>) -> Option<
         (Some((engine, request)), _) => ("the container", engine, request),
         (None, found) => found.map(|(name, engine)| (name, engine, HoldRequest::NotNeeded))?,
     };
+    // `podman compose` starts a client of the service, mostly docker-compose.
+    let is_compose = program == "podman" && words.first() == Some(&"compose");
+    let program = if is_compose { "docker-compose" } else { program };
     let host = host_of_engine(program, engine, &options, variables)?;
     Some(DaemonOfClient { name, engine: Some(engine), host, request })
 }
@@ -92,18 +95,29 @@ const HOLD: &str = "io.synconce.hold=true";
 /// requests a hold. `words` begins with the verb.
 fn container_of(program: &str, words: &[&str]) -> Option<(Engine, HoldRequest)> {
     let (verb, rest) = words.split_first()?;
-    let verb = if *verb == "container" { split_at_verb(rest).1.first()? } else { verb };
+    let is_group = matches!(*verb, "container" | "compose");
+    let verb = if is_group { split_at_verb(rest).1.first()? } else { verb };
+    let is_compose = words.first() == Some(&"compose") || program.ends_with("-compose");
     let (engine, request) = match program {
-        "docker" => (Engine::Docker, "docker run --label io.synconce.hold=true IMAGE COMMAND"),
+        "docker" | "docker-compose" => {
+            (Engine::Docker, "docker run --label io.synconce.hold=true IMAGE COMMAND")
+        }
         // The containers of a podman without a service are descendants of the run.
-        "podman" | "podman-remote" => {
+        "podman" | "podman-remote" | "podman-compose" => {
             (Engine::Podman, "podman --remote run --annotation io.synconce.hold=true IMAGE COMMAND")
         }
         _ => return None,
     };
+    let request = match engine {
+        Engine::Docker if is_compose => "add to the service: labels: [io.synconce.hold=true]",
+        _ if is_compose => "add to the service: annotations: [io.synconce.hold=true]",
+        _ => request,
+    };
     let is_made = words.iter().any(|word| word.contains(HOLD));
     let request = match *verb {
         "run" if is_made => HoldRequest::Made,
+        // The file of the services, which is not read, may request the hold.
+        "run" | "up" if is_compose => HoldRequest::Unknown(request),
         "run" => HoldRequest::Missing(request),
         "exec" => HoldRequest::Unknown(request),
         _ => return None,
@@ -117,14 +131,13 @@ fn container_of(program: &str, words: &[&str]) -> Option<(Engine, HoldRequest)> 
 fn engine_of(program: &str, words: &[&str]) -> Option<(&'static str, Engine)> {
     let (verb, rest) = words.split_first()?;
     let next = split_at_verb(rest).1.first();
-    let builds = match (*verb, next) {
+    let builds = matches!(
+        (*verb, next),
         ("build" | "bake", _)
-        | ("builder" | "buildx" | "compose" | "image", Some(&("build" | "bake" | "up"))) => true,
-        ("up", _) => matches!(program, "docker-compose" | "podman-compose"),
-        _ => false,
-    };
+            | ("builder" | "buildx" | "compose" | "image", Some(&("build" | "bake")))
+    );
     let stores = matches!(*verb, "pull" | "load" | "import" | "push" | "commit" | "rmi");
-    let starts = matches!(*verb, "apply" | "replace" | "run")
+    let starts = matches!(*verb, "apply" | "replace" | "run" | "exec")
         || matches!((*verb, next), ("create", None | Some(&("deployment" | "job" | "cronjob"))));
     let is_trial = words.iter().any(|word| word.starts_with("--dry-run"));
     let of_images = matches!((*verb, next), ("images" | "image" | "i", Some(&("pull" | "import"))));
@@ -171,9 +184,16 @@ mod tests {
         ("docker buildx bake", Some(("dockerd", "-"))),
         ("docker compose build", Some(("dockerd", "-"))),
         ("docker builder prune", None),
-        ("docker compose up", Some(("dockerd", "-"))),
-        ("docker compose -f x.yml up", Some(("dockerd", "-"))),
-        ("docker-compose -p x up", Some(("dockerd", "-"))),
+        ("docker compose up", Some(("the container", "-"))),
+        ("docker compose -f x.yml up", Some(("the container", "-"))),
+        ("docker compose -f x.yml run --rm app make", Some(("the container", "-"))),
+        ("docker compose exec app make", Some(("the container", "-"))),
+        ("docker-compose -p x up", Some(("the container", "-"))),
+        ("docker-compose run app make", Some(("the container", "-"))),
+        ("docker compose ps", None),
+        ("podman compose build", Some(("the Podman service", "-"))),
+        ("podman compose run app make", Some(("the container", "-"))),
+        ("podman ps", None),
         ("docker-compose build", Some(("dockerd", "-"))),
         ("docker-compose ps", None),
         ("sudo /usr/bin/docker build .", Some(("dockerd", "-"))),
@@ -216,6 +236,8 @@ mod tests {
         ("kubectl apply --dry-run=client -f y", None),
         ("kubectl rollout status x", None),
         ("kubectl get pods", None),
+        ("kubectl exec x -- make", Some(("the pod", "the node"))),
+        ("kubectl -n x exec y -- make", Some(("the pod", "the node"))),
         ("kubectl run x --image y", Some(("the pod", "the node"))),
         ("createdb x", Some(("the server", "-"))),
         ("pg_restore -h db.example -d x dump", Some(("the server", "db.example"))),

@@ -7,6 +7,7 @@ use super::privileges::name_for_sudo;
 use super::servers::DaemonHost;
 use crate::text::{needs_a_shell, notice, say, shell, whole};
 use rustix::io::Errno;
+use rustix::process::Signal;
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -18,13 +19,26 @@ use synconce_run::{Ending, Finished, PassReason, RunError, RunOutcome};
 use synconce_setup::Engine;
 
 /// Prints a hint if the command failed after its io_uring was refused: some programs then say
-/// that the kernel has none.
+/// that the kernel has none. A sealed run counts no calls, so it has no such hint.
 pub(super) fn refused_io_uring(finished: &Finished) {
     let setup = finished.accounts.calls.get("io_uring_setup");
     let is_refused = setup.is_some_and(|tally| tally.refused > 0);
-    if is_refused && finished.ending != Ending::Exited(0) {
+    if is_refused && may_be_by_io_uring(finished.ending) {
         notice("io_uring was refused (ENOSYS), and the command failed");
         notice("hint: if it needs io_uring: synconce run --io-uring pass");
+    }
+}
+
+/// Whether a program without io_uring may have ended so. A signal from outside, a program that is
+/// not found (126, 127) and a time limit (124 of timeout(1)) have other causes. A shell returns 128
+/// and the number of a signal. Only SIGABRT is a program's own.
+fn may_be_by_io_uring(ending: Ending) -> bool {
+    let aborted = Signal::ABORT.as_raw();
+    match ending {
+        Ending::Exited(0 | 124 | 126 | 127) => false,
+        Ending::Exited(code) => !(129..=192).contains(&code) || code == 128 + aborted,
+        Ending::Killed(signal) => signal == aborted,
+        Ending::Unknown => false,
     }
 }
 

@@ -71,7 +71,15 @@ pub(super) fn server_of_tests(
     let is_service = variables("PGSERVICE").is_some();
     let names = ["PGHOSTADDR", "PGHOST", "MYSQL_HOST"];
     let mut hosts = names.into_iter().filter(|name| !is_service || !name.starts_with("PG"));
-    hosts.find_map(variables).map(daemon_host)
+    hosts.find_map(variables).or_else(|| host_of_url(&variables("DATABASE_URL")?)).map(daemon_host)
+}
+
+/// Returns the host in the URL of a database; None of a file, as of SQLite. A library may be named behind
+/// the scheme, as in `postgresql+psycopg`.
+fn host_of_url(url: &str) -> Option<String> {
+    let (scheme, rest) = url.split_once("://")?;
+    let scheme = scheme.split('+').next()?;
+    SCHEMES.contains(&scheme).then(|| host_of_database(rest))
 }
 
 /// Returns the host of the database server of `program`. Returns None for a call without a server, and

@@ -39,7 +39,7 @@ where
     while jobs.len() > 0 && Instant::now() < end {
         answers.extend(at_once(jobs.by_ref().take(AT_ONCE)));
     }
-    let late = |_| Err(format!("other users took {} s", ALL.as_secs()));
+    let late = |_| Err(format!("the others took {} s", ALL.as_secs()));
     answers.extend(jobs.map(late));
     answers
 }

@@ -5,13 +5,7 @@ use crate::commands::hold::HoldReport;
 use synconce_oci::held_steps::HeldSteps;
 use synconce_run::RunCounts;
 
-/// The states of a run, with their labels.
-const RUNS: [(&str, &str); 4] = [
-    ("in-flight", "in_flight"),
-    ("committing", "committing"),
-    ("serving", "serving"),
-    ("interrupted", "interrupted"),
-];
+const RUNS: [&str; 4] = ["in-flight", "committing", "serving", "interrupted"];
 const HOLDS: [&str; 4] = ["held", "incomplete", "failed", "interrupted"];
 
 /// The counters of build steps since the boot: name, help, value.
@@ -43,9 +37,9 @@ pub(super) fn text(
     counts: RunCounts,
 ) -> String {
     let mut text = head("synconce_runs", "Runs, by their state.", "gauge");
-    for (state, label) in RUNS {
+    for state in RUNS {
         let count = runs.iter().filter(|run| run.counts && run.state == state).count();
-        text += &format!("synconce_runs{{state=\"{label}\"}} {count}\n");
+        text += &format!("synconce_runs{{state=\"{state}\"}} {count}\n");
     }
     let name = "synconce_runs_ended_total";
     text += &head(name, "Runs whose command has ended, since the boot.", "counter");

@@ -4,6 +4,7 @@ use super::accounts::{self, MOST, MarkerDirectory};
 use super::ask::{DirectoryAnswer, MOST_FILES, Order, ask};
 use crate::text::{is_typable, say, shell};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::{Mutex, PoisonError};
 use synconce_durable::recovery::{self, FoundMarker, MarkerState};
 use synconce_durable::replace;
 use synconce_durable::standard_paths;
@@ -56,6 +57,15 @@ pub fn clear(id: &str, users: &HashSet<u32>) -> Result<Vec<FoundMarker>, String>
     Ok(each(Order::Clear(id), |user| owners.contains(&user)))
 }
 
+/// Prints `line`, unless this process has printed it: `--clear` looks several times, and for each ID.
+fn say_once(line: &str) {
+    static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
+    if said.insert(line.to_owned()) {
+        say(line);
+    }
+}
+
 /// What could not be read: the users or directories, by reason.
 #[derive(Default)]
 struct Missed(BTreeMap<String, Vec<String>>);
@@ -74,7 +84,7 @@ impl Missed {
         for (why, names) in &self.0 {
             let more = names.len().saturating_sub(most);
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            say(&format!("{act} {}{more}: {why}", names[..most.min(names.len())].join(", ")));
+            say_once(&format!("{act} {}{more}: {why}", names[..most.min(names.len())].join(", ")));
         }
     }
 }
@@ -130,12 +140,12 @@ fn gone(place: &MarkerDirectory) {
         Ok(false) => {}
         // The directory may be on a disk that is not mounted now.
         Err(why) => {
-            say(&format!("cannot look at {}: {why}", place.directory.display()));
+            say_once(&format!("cannot look at {}: {why}", place.directory.display()));
             return;
         }
     }
     let (directory, system) = (place.directory.display(), &registered.pointer.file_system);
-    say(&format!(
+    say_once(&format!(
         "cannot look at {directory}: {} ({}) is not mounted at {}",
         system.source,
         system.type_name,
@@ -143,7 +153,7 @@ fn gone(place: &MarkerDirectory) {
     ));
     let pointer = registered.path.to_string_lossy().into_owned();
     if is_typable(&pointer) {
-        say(&format!("hint: if it never comes back: rm {}", shell(&[pointer])));
+        say_once(&format!("hint: if it never comes back: rm {}", shell(&[pointer])));
     }
 }
 

@@ -13,7 +13,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::Error;
 use synconce_durable::marker::RUNS;
-use synconce_durable::record::Private;
+use synconce_durable::record::{Private, RunRecord};
 use synconce_durable::recovery::{self, FoundMarker, MarkerState, RunKey};
 use synconce_durable::standard_paths::{self, STATE_BELOW_ROOT};
 use synconce_probe::mounts;
@@ -35,19 +35,24 @@ pub fn markers(root: &Path) -> Result<Vec<FoundMarker>, String> {
 }
 
 /// Returns what is at the target of the run with the record `private`. Returns `None` without a target
-/// of its own, and for a directory that may be another one: it has no marker of the run.
+/// of its own, and for a directory that may be another one: it has no marker of the run. May not return,
+/// as the file system may not answer.
 pub fn old(private: &Private, run: &RunKey) -> Option<OldTarget> {
     let root = private.root.as_ref().filter(|_| !private.in_root)?;
-    let look = || {
-        let root = match root.canonicalize() {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Some(OldTarget::Missing),
-            other => other.ok().filter(|root| root != Path::new("/"))?,
-        };
-        let found = recovery::markers(&below(&root)).ok()?;
-        let is_marked = found.iter().any(|found| found.run() == *run);
-        is_marked.then(|| mount_points_below(&root).map(OldTarget::Marked)).flatten()
+    let root = match root.canonicalize() {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Some(OldTarget::Missing),
+        other => other.ok().filter(|root| root != Path::new("/"))?,
     };
-    apart::one(look).ok().flatten()
+    let found = recovery::markers(&below(&root)).ok()?;
+    let is_marked = found.iter().any(|found| found.run() == *run);
+    is_marked.then(|| mount_points_below(&root).map(OldTarget::Marked)).flatten()
+}
+
+/// Returns the advice for the run of `record`, at whose target `status` could not look.
+pub fn unanswered(record: Option<&RunRecord>, why: &str) -> String {
+    let private = record.and_then(|record| record.private.as_ref());
+    let root = private.and_then(Private::target).unwrap_or(Path::new("/"));
+    format!("{}; once it answers: synconce status", no_answer(root, why))
 }
 
 /// Returns the mount points below `root`, or `None` if the mounts cannot be read.

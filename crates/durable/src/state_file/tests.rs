@@ -1,0 +1,75 @@
+//! Tests of files with a temporary name, which file systems without O_TMPFILE need.
+
+use super::*;
+use std::fs;
+use std::sync::Barrier;
+use std::thread;
+
+fn part(text: &str) -> StatePart {
+    let mode = Mode::RUSR | Mode::WUSR;
+    StatePart { name: "file".to_owned(), text: text.as_bytes().to_vec(), mode }
+}
+
+fn write(directory: &OwnedFd, text: &str) -> io::Result<Unnamed> {
+    let (mut file, new) = Unnamed::with_temporary_name(directory, &part(text))?;
+    file.write_all(text.as_bytes())?;
+    Ok(new)
+}
+
+#[test]
+fn a_file_of_a_killed_writer_is_replaced_and_one_of_a_living_writer_is_not() {
+    let place = tempfile::tempdir().unwrap();
+    let directory = open_directory(place.path()).unwrap();
+    let temporary = place.path().join(".file.new");
+    // A killed writer had no time to remove the file. Its lock has gone.
+    fs::write(&temporary, "half").unwrap();
+    let new = write(&directory, "whole").unwrap();
+    // The writer lives.
+    let refused = write(&directory, "other").unwrap_err();
+    assert_eq!(refused.kind(), io::ErrorKind::WouldBlock);
+    new.give_name(&directory, &directory, "file").unwrap();
+    assert_eq!(fs::read_to_string(place.path().join("file")).unwrap(), "whole");
+    assert!(!temporary.exists());
+}
+
+#[test]
+fn writers_at_the_same_time_never_name_a_file_of_another() {
+    let place = tempfile::tempdir().unwrap();
+    let (rounds, writers) = (300, 4);
+    let barrier = Barrier::new(writers);
+    let named = |number: usize| {
+        let directory = open_directory(place.path()).unwrap();
+        let mut count = 0;
+        for round in 0..rounds {
+            barrier.wait();
+            if number == 0 {
+                // Fails while a writer has a file of that name.
+                let _ = File::create_new(place.path().join(".file.new"));
+            }
+            let name = format!("{round}-{number}");
+            if let Ok(new) = write(&directory, &name)
+                && new.give_name(&directory, &directory, &name).is_ok()
+            {
+                count += 1;
+            }
+        }
+        count
+    };
+    let total: usize = thread::scope(|scope| {
+        let all: Vec<_> = (0..writers)
+            .map(|number| {
+                let named = &named;
+                scope.spawn(move || named(number))
+            })
+            .collect();
+        all.into_iter().map(|writer| writer.join().unwrap()).sum()
+    });
+    let entries = fs::read_dir(place.path()).unwrap().map(|entry| entry.unwrap());
+    let mut found = 0;
+    for entry in entries.filter(|entry| entry.file_name() != ".file.new") {
+        let text = fs::read_to_string(entry.path()).unwrap();
+        assert_eq!(text, entry.file_name().to_str().unwrap());
+        found += 1;
+    }
+    assert!(found == total && total >= rounds / 2, "{found} {total}");
+}
