@@ -330,9 +330,30 @@ pub(crate) fn still_in_use(host: &Host) -> Result<Option<Error>, Error> {
     }
     let data = service.flag("--data-root").and_then(|(_, value)| value);
     let data = data.or_else(|| daemon_json::data_root(&text.unwrap_or_default()));
-    let containers = Path::new(data.as_deref().unwrap_or(DATA)).join("containers");
+    let data = Path::new(data.as_deref().unwrap_or(DATA));
+    let remapped = host.list(data, "")?.into_iter().filter(|path| is_of_remapped_root(path));
+    for data in std::iter::once(data.to_owned()).chain(remapped) {
+        let refusal = still_recorded(host, &data.join("containers"))?;
+        if refusal.is_some() {
+            return Ok(refusal);
+        }
+    }
+    Ok(None)
+}
+
+/// Whether `path` is the directory `UID.GID` in which dockerd with `userns-remap` has its data
+/// (`setupDaemonRoot` of dockerd).
+fn is_of_remapped_root(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let numbers =
+        name.split_once('.').map(|(user, group)| (user.parse::<u32>(), group.parse::<u32>()));
+    matches!(numbers, Some((Ok(_), Ok(_))))
+}
+
+/// Returns an error if `containers` has records of containers with the runtime `synconce`.
+fn still_recorded(host: &Host, containers: &Path) -> Result<Option<Error>, Error> {
     let mut names = Vec::new();
-    for container in host.list(&containers, "")? {
+    for container in host.list(containers, "")? {
         let path = host.resolve(&container.join("hostconfig.json"))?;
         let Ok(PathState::File(bytes, _)) = host.look(&path) else { continue };
         let config: serde_json::Value = serde_json::from_slice(&bytes).unwrap_or_default();
@@ -350,7 +371,7 @@ pub(crate) fn still_in_use(host: &Host) -> Result<Option<Error>, Error> {
         names.join(", ")
     );
     let remedy = "remove them, or make them again with --runtime runc; or give --force as well";
-    Ok(Some(NotEdited::new(reason, remedy).in_file(&host.real(&containers)).into()))
+    Ok(Some(NotEdited::new(reason, remedy).in_file(&host.real(containers)).into()))
 }
 
 #[cfg(test)]

@@ -178,6 +178,21 @@ fn containers_that_could_not_be_started_any_more_stand_in_the_way_of_an_undo() {
 }
 
 #[test]
+fn containers_of_a_dockerd_with_userns_remap_stand_in_the_way_of_an_undo() {
+    let tree = tree().with(CONFIG, "{\"userns-remap\": \"default\"}");
+    tree.set_up(Engine::Docker, OLD).unwrap();
+    // dockerd has the data of a remapped root in `UID.GID` (daemon_unix.go, setupDaemonRoot).
+    let records = "/var/lib/docker/100000.100000/containers";
+    tree.write(
+        &format!("{records}/0123456789abcdef/hostconfig.json"),
+        "{\"Runtime\":\"synconce\"}",
+    );
+    let refused = still_in_use(Engine::Docker, &tree.host(OLD)).unwrap();
+    let printed = refused.map(|refused| refused.to_string()).unwrap_or_default();
+    assert!(printed.contains(records) && printed.ends_with(": 0123456789ab"), "{printed}");
+}
+
+#[test]
 fn a_path_with_a_space_stays_one_word() {
     let path = format!("{DROP_INS}/10-path.conf");
     let tree = tree().with(&path, "[Service]\nEnvironment=\"PATH=/opt/my tools:/usr/bin\"\n");
