@@ -15,6 +15,8 @@ use crate::running::process::{DaemonProcess, Lack};
 use crate::systemd::{self, DEFAULT_PATH, Said, Service};
 use std::path::{Path, PathBuf};
 
+/// The flags of dockerd that name its configuration file.
+pub(crate) const FLAGS: [&str; 1] = ["--config-file"];
 const DAEMON_JSON: &str = "/etc/docker/daemon.json";
 const DATA: &str = "/var/lib/docker";
 const DROP_IN: &str = "/etc/systemd/system/docker.service.d/synconce.conf";
@@ -86,7 +88,7 @@ fn plan_all_containers(host: &Host, service: &Service) -> Result<Plan, Error> {
 }
 
 pub(crate) fn daemon_json(host: &Host, service: &Service) -> Result<PathBuf, Error> {
-    service.file(host, &["--config-file"], DAEMON_JSON)
+    service.file(host, &FLAGS, DAEMON_JSON)
 }
 
 /// Returns the default runtime that a flag of the service or daemon.json sets.
