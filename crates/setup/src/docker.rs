@@ -312,6 +312,12 @@ fn unless_overridden(host: &Host, service: &Service, name: &str) -> Result<(), E
     let is_later = |path: &Path| {
         path.extension().is_some_and(|suffix| suffix == "conf") && path.file_name() > own
     };
+    if let Some(said) = service.reset().filter(|said| is_later(&said.path)) {
+        let reason = format!("empties Environment=, and wins over the drop-in file {DROP_IN}");
+        let remedy = "take the empty line out of it, or put it in an earlier drop-in file, and set \
+                      up again";
+        return Err(said.refuse(host, &reason, remedy).into());
+    }
     let later = service.variable(name).filter(|said| is_later(&said.path));
     let Some(said) = service.variable_of_files(name).or(later) else { return Ok(()) };
     let reason = format!("sets {name}, and wins over the drop-in file {DROP_IN}");

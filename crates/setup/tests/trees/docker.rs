@@ -102,6 +102,12 @@ fn a_variable_that_would_override_the_new_one_is_refused_with_its_line() {
     let later = format!("{DROP_INS}/zz.conf");
     for (path, content, line, printed) in [
         (later.as_str(), "[Service]\nEnvironment=PATH=/opt/bin\n", "zz.conf, line 2", OLD),
+        (
+            later.as_str(),
+            "[Service]\nEnvironment=\nEnvironment=A=1\n",
+            "zz.conf, line 2",
+            FIRST_NEW,
+        ),
         ("/etc/default/docker", "# PATH=no\n\nPATH=/opt/bin\n", "default/docker, line 3", OLD),
         (
             "/etc/default/docker",
