@@ -5,6 +5,7 @@ use crate::error::{Error, NotEdited};
 use crate::host::{Host, PathState};
 use crate::journal::Journal;
 use crate::plan::{PathChange, Plan, PlannedAct};
+use crate::undo::{self, Edits};
 use rustix::fs::{StatVfsMountFlags, statvfs};
 use std::path::{Path, PathBuf};
 use synconce_durable::replace::{self, Rights};
@@ -12,26 +13,37 @@ use synconce_durable::replace::{self, Rights};
 /// Makes the changes of `plan`, after writing a journal that can undo them.
 ///
 /// # Errors
-/// The error names the act and the path. Changes made until then are in the journal, which is
-/// removed if there are none.
+/// The error names the act and the path. The changes of a first set-up are taken back. What cannot be
+/// taken back is in the journal, and so are the changes of a later set-up.
 pub fn apply(plan: &Plan, host: &Host, engine: Engine) -> Result<(), Error> {
     if plan.changes.is_empty() {
         return Ok(());
     }
     let earlier = Journal::read(host, engine)?;
     let mut journal = Journal::make(plan, earlier.as_ref(), host, engine)?;
-    journal.write(host, engine)?;
-    for change in &plan.changes {
-        if let Err(error) = make_below_directories(change, host) {
-            if earlier.is_none() && journal.is_before(host) {
-                journal.remove(host, engine)?;
-            }
-            return Err(error);
-        }
+    let made = make_all(plan, &mut journal, host, engine);
+    if made.is_err() && earlier.is_none() {
+        take_back(&journal, host, engine);
     }
-    journal.carried_out(plan);
+    made
+}
+
+fn make_all(plan: &Plan, journal: &mut Journal, host: &Host, engine: Engine) -> Result<(), Error> {
     journal.write(host, engine)?;
-    Ok(())
+    plan.changes.iter().try_for_each(|change| make_below_directories(change, host))?;
+    journal.carried_out(plan);
+    Ok(journal.write(host, engine)?)
+}
+
+/// Undoes the changes of a first set-up that failed: otherwise the engine would have half of it from
+/// its next start. Its error is the one to report, so errors are ignored here.
+fn take_back(journal: &Journal, host: &Host, engine: Engine) {
+    if journal.is_before(host) {
+        // Needs no space on the disk of the journal, which may be full.
+        let _ = journal.remove(host, engine);
+    } else if let Ok(Some(undo)) = undo::plan(host, engine, Edits::Refuse) {
+        let _ = undo::carry_out(&undo, host, engine);
+    }
 }
 
 /// Checks whether [`apply`] would refuse the plan.

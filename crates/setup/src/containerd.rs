@@ -153,6 +153,19 @@ fn by_version(host: &Host, plan: &mut Plan) -> Format {
 fn is_known(host: &Host, parts: &[TomlFile], format: Format) -> Result<bool, Error> {
     for (at, part) in parts.iter().enumerate() {
         if at > 0
+            && let Some((item, line)) = part.toml.get(&["version"])
+            && let Some(version) = item.as_integer().filter(|version| *version > format.version)
+        {
+            // containerd 2 reads all files as of the later version, or leaves this one out
+            // (containerd#12891).
+            let main = format.version;
+            let reason = format!(
+                "is of version {version}, later than version {main} of the file that imports it"
+            );
+            let remedy = "write both in one version, and set up again";
+            return Err(part.refuse(NotEdited::new(reason, remedy).on_line(line)));
+        }
+        if at > 0
             && format == SECOND
             && let Some((_, line)) = part.toml.get(&["plugins", format.plugin])
         {

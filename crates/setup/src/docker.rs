@@ -15,6 +15,8 @@ use crate::running::process::{DaemonProcess, Lack};
 use crate::systemd::{self, DEFAULT_PATH, Said, Service};
 use std::path::{Path, PathBuf};
 
+/// The flags of dockerd that name its configuration file.
+pub(crate) const FLAGS: [&str; 1] = ["--config-file"];
 const DAEMON_JSON: &str = "/etc/docker/daemon.json";
 const DATA: &str = "/var/lib/docker";
 const DROP_IN: &str = "/etc/systemd/system/docker.service.d/synconce.conf";
@@ -86,7 +88,7 @@ fn plan_all_containers(host: &Host, service: &Service) -> Result<Plan, Error> {
 }
 
 pub(crate) fn daemon_json(host: &Host, service: &Service) -> Result<PathBuf, Error> {
-    service.file(host, &["--config-file"], DAEMON_JSON)
+    service.file(host, &FLAGS, DAEMON_JSON)
 }
 
 /// Returns the default runtime that a flag of the service or daemon.json sets.
@@ -310,6 +312,12 @@ fn unless_overridden(host: &Host, service: &Service, name: &str) -> Result<(), E
     let is_later = |path: &Path| {
         path.extension().is_some_and(|suffix| suffix == "conf") && path.file_name() > own
     };
+    if let Some(said) = service.reset().filter(|said| is_later(&said.path)) {
+        let reason = format!("empties Environment=, and wins over the drop-in file {DROP_IN}");
+        let remedy = "take the empty line out of it, or put it in an earlier drop-in file, and set \
+                      up again";
+        return Err(said.refuse(host, &reason, remedy).into());
+    }
     let later = service.variable(name).filter(|said| is_later(&said.path));
     let Some(said) = service.variable_of_files(name).or(later) else { return Ok(()) };
     let reason = format!("sets {name}, and wins over the drop-in file {DROP_IN}");
@@ -330,9 +338,30 @@ pub(crate) fn still_in_use(host: &Host) -> Result<Option<Error>, Error> {
     }
     let data = service.flag("--data-root").and_then(|(_, value)| value);
     let data = data.or_else(|| daemon_json::data_root(&text.unwrap_or_default()));
-    let containers = Path::new(data.as_deref().unwrap_or(DATA)).join("containers");
+    let data = Path::new(data.as_deref().unwrap_or(DATA));
+    let remapped = host.list(data, "")?.into_iter().filter(|path| is_of_remapped_root(path));
+    for data in std::iter::once(data.to_owned()).chain(remapped) {
+        let refusal = still_recorded(host, &data.join("containers"))?;
+        if refusal.is_some() {
+            return Ok(refusal);
+        }
+    }
+    Ok(None)
+}
+
+/// Whether `path` is the directory `UID.GID` in which dockerd with `userns-remap` has its data
+/// (`setupDaemonRoot` of dockerd).
+fn is_of_remapped_root(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let numbers =
+        name.split_once('.').map(|(user, group)| (user.parse::<u32>(), group.parse::<u32>()));
+    matches!(numbers, Some((Ok(_), Ok(_))))
+}
+
+/// Returns an error if `containers` has records of containers with the runtime `synconce`.
+fn still_recorded(host: &Host, containers: &Path) -> Result<Option<Error>, Error> {
     let mut names = Vec::new();
-    for container in host.list(&containers, "")? {
+    for container in host.list(containers, "")? {
         let path = host.resolve(&container.join("hostconfig.json"))?;
         let Ok(PathState::File(bytes, _)) = host.look(&path) else { continue };
         let config: serde_json::Value = serde_json::from_slice(&bytes).unwrap_or_default();
@@ -350,7 +379,7 @@ pub(crate) fn still_in_use(host: &Host) -> Result<Option<Error>, Error> {
         names.join(", ")
     );
     let remedy = "remove them, or make them again with --runtime runc; or give --force as well";
-    Ok(Some(NotEdited::new(reason, remedy).in_file(&host.real(&containers)).into()))
+    Ok(Some(NotEdited::new(reason, remedy).in_file(&host.real(containers)).into()))
 }
 
 #[cfg(test)]

@@ -34,6 +34,7 @@ mod imports;
 pub mod journal;
 mod json;
 pub mod kubernetes;
+pub mod lock;
 mod original;
 mod owners;
 pub mod plan;

@@ -11,7 +11,7 @@ use crate::systemd::Service;
 use crate::{buildkit, containerd, docker, held};
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use synconce_probe::docker::{SOCKET, connect};
 use synconce_sys::peer::Peer;
 
@@ -109,7 +109,8 @@ pub fn still_has(engine: Engine, host: &Host) -> Result<Option<String>, Error> {
 }
 
 /// Returns a line for the running daemons that build images, but not by the set-up of `engine`: of a
-/// container, as docker buildx starts them, and of a user, as a rootless dockerd.
+/// container, as docker buildx starts them, of a user, as a rootless dockerd, and a dockerd that reads
+/// another file, as the one of a snap.
 pub fn out_of_reach(engine: Engine, host: &Host) -> Vec<String> {
     let programs: &[&str] = match engine {
         Engine::Docker if host.is_running() => &["dockerd", "buildkitd"],
@@ -119,21 +120,33 @@ pub fn out_of_reach(engine: Engine, host: &Host) -> Vec<String> {
     let mut pids: BTreeMap<_, Vec<String>> = BTreeMap::new();
     for program in programs {
         for (process, owner) in DaemonProcess::find_all(program) {
-            pids.entry((owner, program)).or_default().push(process.pid.to_string());
+            let of = match owner {
+                DaemonOwner::System if *program == "dockerd" => other_file(host, &process),
+                DaemonOwner::System => None,
+                DaemonOwner::Container => Some("of a container".to_owned()),
+                DaemonOwner::User(user) => Some(format!("of user {user}")),
+            };
+            if let Some(of) = of {
+                pids.entry((owner, of, program)).or_default().push(process.pid.to_string());
+            }
         }
     }
-    let line = |((owner, program), pids): ((DaemonOwner, &&str), Vec<String>)| {
-        let of = match owner {
-            DaemonOwner::System => return None,
-            DaemonOwner::Container => "of a container".to_owned(),
-            DaemonOwner::User(user) => format!("of user {user}"),
-        };
+    let line = |((_, of, program), pids): ((_, String, _), Vec<String>)| {
         let pids = pids.join(", ");
-        Some(format!(
+        format!(
             "not reached by the set-up: {program} (pid {pids}) {of}; hold its steps in the Dockerfile"
-        ))
+        )
     };
-    pids.into_iter().filter_map(line).collect()
+    pids.into_iter().map(line).collect()
+}
+
+/// Returns that `process`, a dockerd, reads another file than the one that the set-up edits.
+fn other_file(host: &Host, process: &DaemonProcess) -> Option<String> {
+    let given = PathBuf::from(process.values(&docker::FLAGS).into_iter().next()?);
+    let service = Service::read(host, "docker", Path::new("")).ok()?;
+    let edited = docker::daemon_json(host, &service).ok()?;
+    let is_edited = given == edited || host.is_same(&given, &edited);
+    (!is_edited).then(|| format!("that reads {}", given.display()))
 }
 
 fn not_running(host: &Host, daemon: HeldDaemon) -> String {

@@ -36,6 +36,8 @@ pub(crate) struct Service {
     command: Vec<Said>,
     /// `NAME=VALUE`, in order.
     environment: Vec<Said>,
+    /// Lines that empty `Environment=`, in order.
+    resets: Vec<Said>,
     /// `NAME=VALUE` from environment files, which override `environment`.
     variables: Vec<Said>,
 }
@@ -71,6 +73,10 @@ impl Service {
             // An empty assignment resets the list.
             if setting.words.is_empty() {
                 list.clear();
+                if setting.key == "Environment" {
+                    let (path, line) = (path.to_owned(), setting.line);
+                    self.resets.push(Said { text: setting.key, path, line });
+                }
             }
             list.extend(setting.words);
         }
@@ -140,6 +146,11 @@ impl Service {
         last(&self.environment, name)
     }
 
+    /// Returns the last line that empties `Environment=`.
+    pub(crate) fn reset(&self) -> Option<&Said> {
+        self.resets.last()
+    }
+
     /// Returns the last value of the variable `name` in environment files, which override
     /// `Environment=`.
     pub(crate) fn variable_of_files(&self, name: &str) -> Option<Said> {
@@ -176,6 +187,7 @@ fn files_of(host: &Host, name: &str, except: &Path) -> Result<Vec<PathBuf>, Erro
 
 struct Setting {
     key: String,
+    line: usize,
     words: Vec<Said>,
 }
 
@@ -203,7 +215,7 @@ fn settings(path: &Path, text: &str) -> Vec<Setting> {
         let Some((key, value)) = whole.split_once('=').filter(|_| is_service) else { continue };
         let said = |text| Said { text, path: path.to_owned(), line: at + 1 };
         let words = words(value).into_iter().map(said).collect();
-        found.push(Setting { key: key.trim().to_owned(), words });
+        found.push(Setting { key: key.trim().to_owned(), line: at + 1, words });
     }
     found
 }

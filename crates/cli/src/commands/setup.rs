@@ -20,6 +20,7 @@ use synconce_durable::error::Context;
 use synconce_durable::standard_paths;
 use synconce_setup::error::Error;
 use synconce_setup::host::Host;
+use synconce_setup::lock::SystemLock;
 use synconce_setup::plan::{PathChange, PlannedAct};
 use synconce_setup::{
     Engine, HeldDaemon, apply, diff, in_force, kubernetes, not_installed, plan, plan_builds_only,
@@ -108,7 +109,11 @@ fn carry_out(arguments: &Setup) -> Result<SetupReport, CommandError> {
     if arguments.engine == Configured::Apt && !arguments.hold {
         return apt::carry_out(arguments, &host);
     }
-    Ok(match engine(arguments, &host)? {
+    let engine = engine(arguments, &host)?;
+    let writes = engine.is_some() && !arguments.dry_run && !arguments.check;
+    let waits = || notice("waiting for another set-up or undo on this system");
+    let _lock = if writes { SystemLock::take(&host, &waits)? } else { None };
+    Ok(match engine {
         None => manifest(arguments),
         Some(engine) if arguments.undo => roll_back(engine, &host, arguments)?,
         Some(engine) => set_up(engine, &host, arguments)?,

@@ -155,18 +155,23 @@ fn a_check_names_daemons_that_the_set_up_does_not_reach(place: &Place) {
     let check = || check(place, &["docker"]).stderr;
     let part = "; hold its steps in the Dockerfile";
     let named = |name: &str| format!("printf {name} >/proc/self/comm; sleep 1000; true");
+    // As the dockerd of a snap. The flag is `$0` of the shell.
+    let file = "/var/snap/docker/1/config/daemon.json";
+    let (flag, reads) = (format!("--config-file={file}"), format!("that reads {file}"));
     let unshare = ["unshare", "--pid", "--fork", "--kill-child"];
     let setpriv = ["setpriv", "--reuid=12345", "--clear-groups"];
-    for (words, program, owner) in
-        [(&unshare[..], "buildkitd", "of a container"), (&setpriv, "dockerd", "of user 12345")]
-    {
+    for (words, program, owner) in [
+        (&unshare[..], "buildkitd", "of a container"),
+        (&setpriv, "dockerd", "of user 12345"),
+        (&["env"], "dockerd", &reads),
+    ] {
         let is_named = |line: &str| {
             line.starts_with(&format!("synconce: not reached by the set-up: {program} (pid "))
                 && line.ends_with(&format!(") {owner}{part}"))
         };
         assert!(!check().lines().any(is_named), "{}", check());
         let mut daemon = place.command(words[0]);
-        daemon.args(&words[1..]).args(["sh", "-c", &named(program)]);
+        daemon.args(&words[1..]).args(["sh", "-c", &named(program), &flag]);
         let daemon = Group::spawn(&mut daemon).unwrap();
         eventually(owner, || check().lines().any(is_named));
         drop(daemon);

@@ -24,6 +24,7 @@ pub fn killed(place: &TestRoot, words: &[&str], call: &str, nth: u32) -> bool {
     let inject = format!("inject={call}:signal=KILL:when={nth}");
     let mut command = Command::new("strace");
     command.args(["-qq", "-o", "/dev/null", "-e", &format!("trace={call}"), "-e", &inject]);
+    command.env("SYNCONCE_RUNTIME_DIR", place.root.join("var/run-files"));
     let ended = EndedCommand::run(command.arg(SYNCONCE).args(place.arguments(words)));
     if ended.code == Some(0) {
         return false;

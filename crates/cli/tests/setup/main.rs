@@ -16,3 +16,4 @@ mod package;
 mod place;
 mod planted;
 mod tarball;
+mod turns;

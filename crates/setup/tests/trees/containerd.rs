@@ -154,6 +154,20 @@ fn what_containerd_would_not_read_is_refused_with_the_line() {
     }
 }
 
+/// containerd 2 takes the later version for the whole configuration, or leaves the file out.
+#[test]
+fn a_file_of_a_later_version_than_the_one_that_imports_it_is_refused() {
+    let content = "version = 2\nimports = [\"/etc/containerd/conf.d/*.toml\"]\n";
+    let later = format!("# of a GPU\nversion = 3\n[plugins.\"{THIRD}\".containerd]\n");
+    let tree = tree().with(CONFIG, content).with("/etc/containerd/conf.d/99-gpu.toml", &later);
+    let before = tree.snapshot();
+    let printed = refusal(tree.set_up(Engine::Containerd, ""));
+    let part =
+        "99-gpu.toml, line 2: is of version 3, later than version 2 of the file that imports it";
+    assert!(printed.contains(part), "{printed}");
+    assert_eq!(before, tree.snapshot());
+}
+
 #[test]
 fn a_runtime_with_the_name_synconce_is_kept_or_refused() {
     let content = |binary: &str| {

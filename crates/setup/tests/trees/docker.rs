@@ -102,6 +102,12 @@ fn a_variable_that_would_override_the_new_one_is_refused_with_its_line() {
     let later = format!("{DROP_INS}/zz.conf");
     for (path, content, line, printed) in [
         (later.as_str(), "[Service]\nEnvironment=PATH=/opt/bin\n", "zz.conf, line 2", OLD),
+        (
+            later.as_str(),
+            "[Service]\nEnvironment=\nEnvironment=A=1\n",
+            "zz.conf, line 2",
+            FIRST_NEW,
+        ),
         ("/etc/default/docker", "# PATH=no\n\nPATH=/opt/bin\n", "default/docker, line 3", OLD),
         (
             "/etc/default/docker",
@@ -175,6 +181,21 @@ fn containers_that_could_not_be_started_any_more_stand_in_the_way_of_an_undo() {
         printed.contains("/srv/docker/containers") && printed.ends_with(": fedcba987654"),
         "{printed}"
     );
+}
+
+#[test]
+fn containers_of_a_dockerd_with_userns_remap_stand_in_the_way_of_an_undo() {
+    let tree = tree().with(CONFIG, "{\"userns-remap\": \"default\"}");
+    tree.set_up(Engine::Docker, OLD).unwrap();
+    // dockerd has the data of a remapped root in `UID.GID` (daemon_unix.go, setupDaemonRoot).
+    let records = "/var/lib/docker/100000.100000/containers";
+    tree.write(
+        &format!("{records}/0123456789abcdef/hostconfig.json"),
+        "{\"Runtime\":\"synconce\"}",
+    );
+    let refused = still_in_use(Engine::Docker, &tree.host(OLD)).unwrap();
+    let printed = refused.map(|refused| refused.to_string()).unwrap_or_default();
+    assert!(printed.contains(records) && printed.ends_with(": 0123456789ab"), "{printed}");
 }
 
 #[test]

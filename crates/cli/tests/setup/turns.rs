@@ -1,0 +1,53 @@
+//! Two set-ups at a time, and a set-up that fails after its first change.
+
+use super::place::{EndedCommand, SYNCONCE, TestRoot};
+use rustix::fs::{FlockOperation, flock};
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
+use std::process::Command;
+use synconce_testkit::harness::{StartedCommand, eventually};
+
+const WAITS: &str = "synconce: waiting for another set-up or undo on this system\n";
+
+#[test]
+fn a_set_up_and_an_undo_wait_for_another_one() {
+    let place = TestRoot::new("turns");
+    let before = place.snapshot();
+    let run_files = place.root.join("var/run-files");
+    fs::create_dir_all(&run_files).unwrap();
+    let system = place.root.metadata().unwrap();
+    let lock = run_files.join(format!("setup-{}-{}.lock", system.dev(), system.ino()));
+    for words in [&["docker"][..], &["docker", "--undo"]] {
+        let now = place.snapshot();
+        let other = File::create(&lock).unwrap();
+        flock(&other, FlockOperation::LockExclusive).unwrap();
+        let mut command = Command::new(SYNCONCE);
+        command.args(place.arguments(words)).env("SYNCONCE_RUNTIME_DIR", &run_files);
+        let waiting = StartedCommand::new(&mut command);
+        eventually("the command waits", || waiting.text().contains(WAITS));
+        assert_eq!(now, place.snapshot(), "{words:?}");
+        // As another one does at its end: a lock of the removed file keeps nothing out.
+        fs::remove_file(&lock).unwrap();
+        drop(other);
+        assert!(waiting.end().success(), "{}", waiting.text());
+        assert!(!lock.exists());
+    }
+    assert_eq!(before, place.snapshot());
+}
+
+/// The configuration is edited before the link is made. Without the link the next start of dockerd would
+/// have half of the set-up.
+#[test]
+fn a_set_up_that_fails_after_its_first_change_takes_it_back() {
+    let place = TestRoot::new("taken-back");
+    let before = place.snapshot();
+    let script = "mount --bind \"$0/usr\" \"$0/usr\" && mount -o remount,bind,ro \"$0/usr\" && \
+                  exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", script]).arg(&place.root).arg(SYNCONCE);
+    let ended = EndedCommand::run(command.args(place.arguments(&["docker"])));
+    assert_eq!(ended.code, Some(125), "{ended:?}");
+    assert!(ended.stderr.contains("/usr/local/lib: Read-only file system"), "{ended:?}");
+    assert_eq!(before, place.snapshot());
+    assert!(!place.root.join("var/lib/synconce/setup").exists(), "nothing is to be undone");
+}

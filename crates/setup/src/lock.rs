@@ -1,0 +1,64 @@
+//! The lock under which one set-up or undo at a time changes the files of a system.
+
+use crate::error::Error;
+use crate::host::Host;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::{Errno, retry_on_intr};
+use std::fs::{self, File};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use synconce_durable::error::{Context, Error as Failed};
+use synconce_durable::standard_paths;
+
+/// The lock of a system, until it is dropped.
+#[derive(Debug)]
+pub struct SystemLock {
+    path: PathBuf,
+    _file: File,
+}
+
+impl SystemLock {
+    /// Waits until no other set-up or undo changes the system of `host`. Calls `on_wait` once before it
+    /// waits. Returns `None` for a user without a directory of run files.
+    ///
+    /// # Errors
+    /// The error names the act and the path.
+    pub fn take(host: &Host, on_wait: &dyn Fn()) -> Result<Option<Self>, Error> {
+        let Some(directory) = standard_paths::runtime() else { return Ok(None) };
+        standard_paths::make_runtime(&directory).on("cannot create", &directory)?;
+        let root = host.real(Path::new("/"));
+        let system = root.metadata().on("cannot look at", &root)?;
+        let path = directory.join(format!("setup-{}-{}.lock", system.dev(), system.ino()));
+        let mut has_waited = false;
+        loop {
+            let file = open(&path)?;
+            let mut locked = flock(&file, FlockOperation::NonBlockingLockExclusive);
+            if locked == Err(Errno::WOULDBLOCK) {
+                if !has_waited {
+                    on_wait();
+                    has_waited = true;
+                }
+                locked = retry_on_intr(|| flock(&file, FlockOperation::LockExclusive));
+            }
+            locked.on("cannot lock", &path)?;
+            // The last owner has removed the file: the next one locks another file of this name.
+            let named = fs::symlink_metadata(&path).ok().map(|named| named.ino());
+            if named == Some(file.metadata().on("cannot look at", &path)?.ino()) {
+                return Ok(Some(Self { path, _file: file }));
+            }
+        }
+    }
+}
+
+/// Opens the file to lock, which only its owner may open.
+fn open(path: &Path) -> Result<File, Failed> {
+    let mut options = File::options();
+    options.write(true).create(true).truncate(false).mode(0o600);
+    options.open(path).on("cannot open", path)
+}
+
+impl Drop for SystemLock {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
