@@ -121,8 +121,8 @@ fn examine(path: PathBuf) -> Result<Option<FoundMarker>, Error> {
             };
             (state, read_record(&file, &path).ok())
         }
-        // A link, socket or device. No run makes one, but it may have replaced a marker.
-        Err(Errno::LOOP | Errno::NXIO | Errno::NODEV) => (MarkerState::Interrupted, None),
+        // A link, FIFO, socket or device. No run makes one, but it may have replaced a marker.
+        Err(Errno::LOOP | Errno::NODEV) => (MarkerState::Interrupted, None),
         // An error would hide the other markers.
         Err(Errno::ACCESS) => (MarkerState::Interrupted, None),
         // A directory was never a marker: rename(2) puts none in the place of a file.

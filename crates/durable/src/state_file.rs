@@ -5,7 +5,7 @@
 
 use crate::error::{Context, Error};
 use crate::in_flight::InFlight;
-use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags};
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use serde::de::DeserializeOwned;
 use std::fs::File;
@@ -142,19 +142,27 @@ fn for_reading(file: File) -> File {
     File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap_or(file)
 }
 
-/// Opens the file at `path` for reading. Does not follow a link at `path`, and does not block. Also
-/// opens a FIFO or a device.
+/// Opens the regular file at `path` for reading. Does not follow a link at `path`, and does not block.
+/// Opens no device that is there: to open some devices has an effect, as a watchdog's starts its timer.
 ///
 /// # Errors
-/// `ELOOP` for a link, `ENXIO` for a socket, `ENXIO` or `ENODEV` for a device without a driver,
-/// `EISDIR` for a directory, and those of open(2).
+/// `ELOOP` for a link, `EISDIR` for a directory, `ENODEV` for a file of another kind, and those of
+/// stat(2) and open(2).
 pub fn open(path: &Path) -> Result<File, Errno> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | flags;
+    refuse_other_kinds(&rustix::fs::lstat(path)?)?;
     let file = rustix::fs::open(path, flags, Mode::empty())?;
-    match FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) {
+    refuse_other_kinds(&rustix::fs::fstat(&file)?)?;
+    Ok(file.into())
+}
+
+fn refuse_other_kinds(stat: &Stat) -> Result<(), Errno> {
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => Ok(()),
         FileType::Directory => Err(Errno::ISDIR),
-        _ => Ok(file.into()),
+        FileType::Symlink => Err(Errno::LOOP),
+        _ => Err(Errno::NODEV),
     }
 }
 
@@ -178,4 +186,25 @@ pub(crate) fn content(mut file: &File) -> io::Result<Vec<u8>> {
 /// shared lock from now on (flock(2)).
 pub fn is_locked(file: &File) -> bool {
     rustix::fs::flock(file, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{CWD, mknodat};
+
+    #[test]
+    fn only_a_regular_file_is_opened() {
+        let directory = tempfile::tempdir().unwrap();
+        let (file, fifo) = (directory.path().join("file"), directory.path().join("fifo"));
+        std::fs::write(&file, "x").unwrap();
+        mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR, 0).unwrap();
+        assert_eq!(content(&open(&file).unwrap()).unwrap(), b"x");
+        for (path, errno) in
+            [(fifo.as_path(), Errno::NODEV), (Path::new("/dev/null"), Errno::NODEV)]
+        {
+            assert_eq!(open(path).err(), Some(errno), "{}", path.display());
+        }
+        assert_eq!(open(directory.path()).err(), Some(Errno::ISDIR));
+    }
 }
