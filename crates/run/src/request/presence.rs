@@ -127,17 +127,27 @@ pub(crate) fn connect_inside(identity: &Identity) -> Result<OwnedFd, Errno> {
     if received == secret { Ok(socket) } else { Err(Errno::CONNREFUSED) }
 }
 
-/// Connects to the supervisor of the run `id`, which this process is not in.
+/// The user of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RunUser {
+    /// The user of this process.
+    Own,
+    Unknown,
+}
+
+/// Connects to the supervisor of the run `id` of the user `of_run`, which this process is not in.
 ///
 /// # Errors
 /// `ECONNREFUSED` if no such run is in flight in this network namespace; `EPERM` if the socket
 /// belongs to another user, unless this process is root.
-pub(crate) fn connect_outside(id: &str) -> Result<OwnedFd, Errno> {
+pub(crate) fn connect_outside(id: &str, of_run: RunUser) -> Result<OwnedFd, Errno> {
     let name = name_of(id);
     let (socket, _) = connect(name)?;
     let us = rustix::process::geteuid();
     match Peer::read(&socket).map_err(|_| Errno::CONNREFUSED)?.user {
         user if user == us.as_raw() => Ok(socket),
+        // The supervisor has ended, and another user has bound the free name.
+        _ if of_run == RunUser::Own => Err(Errno::CONNREFUSED),
         // In a user namespace root is not visible as root, so root connects as the user.
         user if us.is_root() => {
             Ok(as_user(user, || connect(name)).map_or(socket, |(again, _)| again))
