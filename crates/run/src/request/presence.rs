@@ -234,7 +234,7 @@ mod tests {
         });
         assert!(!is_alive(&identity));
         assert_eq!(seen, [false; 3]);
-        assert!(connect_outside(&own("one")).is_err());
+        assert!(connect_outside(&own("one"), RunUser::Own).is_err());
     }
 
     #[test]
@@ -249,9 +249,9 @@ mod tests {
     fn a_process_that_has_the_id_or_the_identity_can_ask_for_a_checkpoint() {
         let ((), seen) = served("three", |identity| {
             // One after the other: the server waits for the question of each.
-            ask_for_commit(&connect_outside(&own("three")).unwrap()).unwrap();
+            ask_for_commit(&connect_outside(&own("three"), RunUser::Own).unwrap()).unwrap();
             ask_for_commit(&connect_inside(&identity).unwrap()).unwrap();
-            assert!(connect_outside(&own("four")).is_err());
+            assert!(connect_outside(&own("four"), RunUser::Own).is_err());
         });
         assert_eq!(seen, [true; 2]);
     }
