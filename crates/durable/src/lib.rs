@@ -16,6 +16,7 @@ pub mod everything;
 pub mod failures;
 pub mod file_system;
 mod in_flight;
+pub mod in_root;
 pub mod marker;
 #[doc(hidden)]
 pub mod mutant;

@@ -1,14 +1,17 @@
 //! Finds and removes markers in a state directory: those of runs in flight and of interrupted runs.
 
 use crate::error::{Context, Error};
+use crate::in_root;
 use crate::marker::{RUNS, is_marker};
 use crate::record::{Private, RunRecord};
+use crate::standard_paths::STATE_BELOW_ROOT;
 use crate::state_file::{PRIVATE, content, is_locked, open, read};
 use crate::text;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -63,11 +66,33 @@ pub fn markers(state: &Path) -> Result<Vec<FoundMarker>, Error> {
 /// # Errors
 /// Those of [`markers`].
 pub fn markers_among(state: &Path, left: &mut usize) -> Result<(Vec<FoundMarker>, bool), Error> {
-    let directory = state.join(RUNS);
-    let entries = match std::fs::read_dir(&directory) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((Vec::new(), true)),
-        other => other.on("cannot read", &directory)?,
+    match markers_in(&state.join(RUNS), left) {
+        Err(error) if error.io().kind() == io::ErrorKind::NotFound => Ok((Vec::new(), true)),
+        other => other,
+    }
+}
+
+/// Returns the markers in the root of another system, in [`RUNS`] of its state directory. Their paths
+/// are those by which this process opens them while the second value lives. Links are followed as in
+/// a process whose root is `root`: the author of that system may have made a link to a directory of
+/// this system.
+///
+/// # Errors
+/// Those of [`markers`].
+pub fn markers_in_root(root: &Path) -> Result<(Vec<FoundMarker>, Option<OwnedFd>), Error> {
+    let below = Path::new(STATE_BELOW_ROOT).join(RUNS);
+    let path = root.join(&below);
+    let directory = match in_root::open(root, &below) {
+        Err(Errno::NOENT) => return Ok((Vec::new(), None)),
+        other => other.on("cannot open", &path)?,
     };
+    let here = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd()));
+    let (found, _) = markers_in(&here, &mut { usize::MAX })?;
+    Ok((found, Some(directory)))
+}
+
+fn markers_in(directory: &Path, left: &mut usize) -> Result<(Vec<FoundMarker>, bool), Error> {
+    let entries = std::fs::read_dir(directory).on("cannot read", directory)?;
     let (mut found, mut all) = (Vec::new(), true);
     for entry in entries {
         all = *left > 0;
@@ -75,7 +100,7 @@ pub fn markers_among(state: &Path, left: &mut usize) -> Result<(Vec<FoundMarker>
             break;
         }
         *left -= 1;
-        let path = entry.on("cannot read", &directory)?.path();
+        let path = entry.on("cannot read", directory)?.path();
         if is_marker(Path::new(path.file_name().unwrap_or_default())) {
             found.extend(examine(path)?);
         }
@@ -96,8 +121,8 @@ fn examine(path: PathBuf) -> Result<Option<FoundMarker>, Error> {
             };
             (state, read_record(&file, &path).ok())
         }
-        // A link, socket or device. No run makes one, but it may have replaced a marker.
-        Err(Errno::LOOP | Errno::NXIO | Errno::NODEV) => (MarkerState::Interrupted, None),
+        // A link, FIFO, socket or device. No run makes one, but it may have replaced a marker.
+        Err(Errno::LOOP | Errno::NODEV) => (MarkerState::Interrupted, None),
         // An error would hide the other markers.
         Err(Errno::ACCESS) => (MarkerState::Interrupted, None),
         // A directory was never a marker: rename(2) puts none in the place of a file.

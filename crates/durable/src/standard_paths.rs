@@ -66,13 +66,10 @@ pub fn state_in_home(home: &Path) -> PathBuf {
     home.join(".local/state/synconce")
 }
 
-/// Returns the directory of data about the system whose root is `root`, for any user.
-/// `SYNCONCE_STATE_DIR` overrides the directory of the running system.
-pub fn system(root: Option<&Path>) -> PathBuf {
-    match root {
-        Some(root) => root.join(STATE_BELOW_ROOT),
-        None => absolute(STATE_VARIABLE).unwrap_or_else(systems),
-    }
+/// Returns the directory of data about the running system, for any user. `SYNCONCE_STATE_DIR`
+/// overrides it.
+pub fn system() -> PathBuf {
+    absolute(STATE_VARIABLE).unwrap_or_else(systems)
 }
 
 /// Returns the directory of run files, which live as long as their run: `/run/synconce` for

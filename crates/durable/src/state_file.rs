@@ -6,7 +6,7 @@
 
 use crate::error::{Context, Error};
 use crate::in_flight::InFlight;
-use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags};
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use serde::de::DeserializeOwned;
 use std::fs::File;
@@ -202,19 +202,27 @@ fn lock_for_reading(file: &File, mode: Mode) -> io::Result<File> {
     Ok(file)
 }
 
-/// Opens the file at `path` for reading, without blocking. Follows no symbolic link at `path`.
-/// Opens a FIFO or a device, too.
+/// Opens the regular file at `path` for reading. Does not follow a link at `path`, and does not block.
+/// Opens no device that is there: to open some devices has an effect, as a watchdog's starts its timer.
 ///
 /// # Errors
-/// `ELOOP` for a link, `ENXIO` for a socket, `ENXIO` or `ENODEV` for a device without a driver,
-/// `EISDIR` for a directory, and those of open(2).
+/// `ELOOP` for a link, `EISDIR` for a directory, `ENODEV` for a file of another kind, and those of
+/// stat(2) and open(2).
 pub fn open(path: &Path) -> Result<File, Errno> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | flags;
+    refuse_other_kinds(&rustix::fs::lstat(path)?)?;
     let file = rustix::fs::open(path, flags, Mode::empty())?;
-    match FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) {
+    refuse_other_kinds(&rustix::fs::fstat(&file)?)?;
+    Ok(file.into())
+}
+
+fn refuse_other_kinds(stat: &Stat) -> Result<(), Errno> {
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => Ok(()),
         FileType::Directory => Err(Errno::ISDIR),
-        _ => Ok(file.into()),
+        FileType::Symlink => Err(Errno::LOOP),
+        _ => Err(Errno::NODEV),
     }
 }
 

@@ -32,7 +32,7 @@ pub(crate) fn names_with(ending: &str) -> Result<Vec<String>, Error> {
 
 /// Returns the directory of the markers.
 pub fn directory() -> PathBuf {
-    standard_paths::system(None).join(HOLDS)
+    standard_paths::system().join(HOLDS)
 }
 
 /// Returns the path of the marker of the hold `name`.

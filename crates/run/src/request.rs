@@ -10,6 +10,7 @@ use crate::report::finished::Observer;
 use crate::report::protocol::{CommitReport, Message, Summary, receive};
 use crate::report::run_error::RunError;
 use crate::request::held::{RUN_VARIABLE, Request, is_in_step, outer};
+use crate::request::presence::RunUser;
 use crate::request::runfile::{Live, Phase, live};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
@@ -19,7 +20,7 @@ use std::fmt;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
 use synconce_durable::record::RunRecord;
-use synconce_durable::recovery::{self, MarkerState};
+use synconce_durable::recovery::{self, FoundMarker, MarkerState};
 use synconce_durable::standard_paths;
 use synconce_filter::HANDSHAKE_FLAGS;
 use synconce_sys::reason;
@@ -130,7 +131,7 @@ fn ask_own_supervisor() -> Result<OwnedFd, RequestError> {
 }
 
 fn ask_run(id: &str) -> Result<OwnedFd, RequestError> {
-    let socket = presence::connect_outside(id).map_err(|errno| match errno {
+    let socket = presence::connect_outside(id, user_of(id)).map_err(|errno| match errno {
         Errno::PERM => RequestError::OfAnotherUser(id.to_owned()),
         Errno::CONNREFUSED | Errno::CONNRESET if is_committing(Some(id)) => {
             RequestError::Run(RunError::Over)
@@ -139,6 +140,15 @@ fn ask_run(id: &str) -> Result<OwnedFd, RequestError> {
         errno => RequestError::Call("cannot connect to the supervisor", errno),
     })?;
     ask(socket)
+}
+
+/// Returns the user of the run `id`, by the markers of this user. The marker of a run that was killed
+/// stays.
+fn user_of(id: &str) -> RunUser {
+    let us = rustix::process::geteuid().as_raw();
+    let marked = standard_paths::state().and_then(|state| recovery::markers(&state).ok());
+    let is_own = |found: &FoundMarker| found.run() == (us, id.to_owned());
+    if marked.iter().flatten().any(is_own) { RunUser::Own } else { RunUser::Unknown }
 }
 
 /// Whether the command of the run `id`, or without an id of any run of this user, has ended, and

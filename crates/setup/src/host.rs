@@ -111,6 +111,13 @@ impl Host {
         !self.is_running() || Path::new("/run/systemd/system").exists()
     }
 
+    /// Returns whether `path`, of a journal, leads nowhere else in this system. The author of another
+    /// system may have written its journal, and put links there that lead to files of the host.
+    pub(crate) fn is_plain(&self, path: &Path) -> bool {
+        let (Some(above), Some(name)) = (path.parent(), path.file_name()) else { return false };
+        self.is_running() || self.resolve(above).is_ok_and(|above| above.join(name) == *path)
+    }
+
     /// Returns whether a file system is mounted at `path` in the running system. Nothing is
     /// known of the mounts of another system.
     pub(crate) fn is_mount_point(&self, path: &Path) -> bool {

@@ -136,10 +136,20 @@ impl Journal {
         let refuse = |reason: String| Error::from(NotEdited::new(reason, remedy).in_file(&path));
         let journal: Self = serde_json::from_slice(&bytes)
             .map_err(|error| refuse(format!("is no journal that is understood: {error}")))?;
-        match journal.version {
-            VERSION => Ok(Some(journal)),
-            other => Err(refuse(format!("is a journal of version {other}"))),
+        if journal.version != VERSION {
+            return Err(refuse(format!("is a journal of version {}", journal.version)));
         }
+        if let Some(astray) = journal.paths().find(|path| !host.is_plain(path)) {
+            let reason = format!("names {}, behind a link or \"..\"", astray.display());
+            let remedy = "make that path a plain one again, if you trust this system";
+            return Err(NotEdited::new(reason, remedy).in_file(&path).into());
+        }
+        Ok(Some(journal))
+    }
+
+    /// Returns the paths that an undo changes.
+    fn paths(&self) -> impl Iterator<Item = &PathBuf> {
+        self.files.iter().map(|entry| &entry.path).chain(&self.directories)
     }
 
     /// Returns a copy of the journal `earlier`, or a new journal, with the changes of `plan` added.

@@ -17,7 +17,8 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use synconce_durable::error::Context;
-use synconce_durable::standard_paths;
+use synconce_durable::in_root;
+use synconce_durable::standard_paths::{self, STATE_BELOW_ROOT};
 use synconce_setup::error::Error;
 use synconce_setup::host::Host;
 use synconce_setup::lock::SystemLock;
@@ -206,12 +207,15 @@ pub(super) fn check_host(engine: Engine) -> Result<Checked, Error> {
 }
 
 fn host(root: Option<&Path>, runtime: Option<&Path>) -> Result<Host, Error> {
-    let is_other = root.is_some();
-    let root = match root {
-        None => PathBuf::from("/"),
-        Some(root) => root.canonicalize().on("cannot find", root)?,
+    let (root, state) = match root {
+        None => (PathBuf::from("/"), standard_paths::system()),
+        Some(root) => {
+            let root = root.canonicalize().on("cannot find", root)?;
+            let below = Path::new(STATE_BELOW_ROOT);
+            let state = in_root::resolve(&root, below).on("cannot find", &root.join(below))?;
+            (root, state)
+        }
     };
-    let state = standard_paths::system(is_other.then_some(root.as_path()));
     let ourselves = std::env::current_exe().ok().filter(|_| root == Path::new("/"));
     let beside = ourselves.as_ref().map(|path| path.with_file_name(RUNTIME));
     let runtime = match runtime {

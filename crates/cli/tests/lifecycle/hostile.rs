@@ -2,7 +2,7 @@
 
 use super::other_users::{ALICE, BOB, interrupt, machine, pointers, status, synconce};
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use synconce_testkit::harness::{Place, StartedCommand, eventually, finish, isolated};
 
@@ -199,5 +199,32 @@ fn a_users_marker_with_the_id_of_roots_run_is_shown_beside_it_and_outlives_its_c
         let seen = status(place, 0, &[]);
         assert_eq!(seen.stdout.matches(&format!("{id} interrupted")).count(), 1, "{seen:?}");
         assert!(seen.stdout.contains("of alice"), "{seen:?}");
+    });
+}
+
+#[test]
+fn a_link_in_a_target_leads_status_to_no_file_of_the_host() {
+    isolated(|place| {
+        for name in ["host", "target/var/lib/synconce", "other/var/lib"] {
+            fs::create_dir_all(place.path(name)).unwrap();
+        }
+        place.write("host/daemon.json", "{}");
+        symlink(place.path("host"), place.path("target/var/lib/synconce/runs")).unwrap();
+        // A link of the host's root is a link within the target.
+        symlink("/srv", place.path("other/var/lib/synconce")).unwrap();
+        fs::create_dir_all(place.path("other/srv/runs")).unwrap();
+        place.write("other/srv/runs/a.json", "{}");
+        let seen = place.status(&["--root", "target"]);
+        assert_eq!((seen.status.code(), seen.stdout.as_str()), (Some(0), ""), "{seen:?}");
+        let cleared = place.status(&["--root", "target", "--clear", "daemon"]);
+        assert_eq!(cleared.status.code(), Some(125), "{cleared:?}");
+        assert!(place.path("host/daemon.json").exists());
+
+        let seen = place.status(&["--root", "other"]);
+        assert!(seen.stdout.starts_with("a interrupted"), "{seen:?}");
+        let marked = "marked in other/var/lib/synconce/runs/a.json";
+        assert!(seen.stdout.contains(marked), "{seen:?}");
+        assert!(place.status(&["--root", "other", "--clear", "a"]).status.success());
+        assert!(!place.path("other/srv/runs/a.json").exists());
     });
 }

@@ -77,6 +77,9 @@ fn it_refuses_what_it_cannot_mend_and_stops_at_the_first_command_that_fails() {
             assert!(lock.end().success());
             ["locked", "stop"].iter().for_each(|name| place.remove(name));
         }
+        // A FIFO that no process writes to is no lock, and is not waited for.
+        place.remove("root/var/lib/dpkg/lock");
+        place.bare(&["mkfifo", "root/var/lib/dpkg/lock"]);
         // The root has no programs.
         assert_fails(place, &mend, 127, "restore dpkg's lists: exit code 127");
         assert_eq!(place.status(&[]).status.code(), Some(4), "the run is not cleared");

@@ -345,3 +345,26 @@ fn fuser_finds_no_process_of_the_run_on_the_root() {
         rig.down().unwrap();
     });
 }
+
+#[test]
+fn a_link_in_a_target_takes_the_marker_to_no_directory_of_the_host() {
+    isolated(|place| {
+        for name in ["host", "target/var", "target/srv", "dangling/var"] {
+            fs::create_dir_all(place.path(name)).unwrap();
+        }
+        // A link of the host's root is a link within the target.
+        symlink("/srv", place.path("target/var/lib")).unwrap();
+        let script =
+            "sync_data() { sync data; }; touch data; sync_data; ls target/srv/synconce/runs";
+        let run = place.run(&["--root", "target"], &["sh", "-ec", script]);
+        assert!(run.status.success() && run.stdout.contains(".json"), "{run:?}");
+        assert!(!place.path("target/srv/synconce").exists());
+
+        symlink(place.path("host"), place.path("dangling/var/lib")).unwrap();
+        let run =
+            place.run(&["--root", "dangling"], &["sh", "-ec", "touch data; sync data; ls host"]);
+        assert_eq!((run.status.code(), run.stdout.as_str()), (Some(125), ""), "{run:?}");
+        let error = format!("cannot write a marker in {}/var/lib/", place.text("dangling"));
+        assert!(run.stderr.contains(&error), "{run:?}");
+    });
+}

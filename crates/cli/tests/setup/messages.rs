@@ -333,3 +333,25 @@ fn a_dpkg_that_was_removed_with_the_directory_of_the_programs_is_named_by_its_pa
     assert_eq!(set_up, place.snapshot());
     assert_eq!(place.setup(&["apt", "--check"]).code, Some(0));
 }
+
+/// As the author of an image may write it, which knows the content of many files of the host.
+#[test]
+fn a_journal_that_leads_out_of_the_target_undoes_nothing() {
+    let place = TestRoot::new("journal-outside");
+    assert_eq!(place.setup(&["docker"]).code, Some(0));
+    let above = place.root.parent().unwrap();
+    let outside = above.join("journal-outside.json");
+    let config = place.read("etc/docker/daemon.json");
+    std::fs::write(&outside, &config).unwrap();
+    std::os::unix::fs::symlink(above.canonicalize().unwrap(), place.root.join("link")).unwrap();
+    let journal = "var/lib/synconce/setup/docker/journal.json";
+    let written = place.read(journal);
+    for path in ["/../journal-outside.json", "/link/journal-outside.json"] {
+        place.write(journal, &written.replace("/etc/docker/daemon.json", path));
+        let undone = place.setup(&["docker", "--undo"]);
+        assert_eq!(std::fs::read_to_string(&outside).unwrap(), config, "{path}: {undone:?}");
+        assert_eq!(undone.code, Some(125), "{path}: {undone:?}");
+        assert!(undone.stderr.contains("journal.json: names "), "{path}: {undone:?}");
+    }
+    std::fs::remove_file(&outside).unwrap();
+}

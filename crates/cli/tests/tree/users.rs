@@ -28,6 +28,7 @@ pub fn trials() -> Vec<Trial> {
         trial(a_user_without_subordinate_ids_gets_a_hint, &NEEDS),
         trial(a_user_who_gains_no_privileges_gets_a_hint, &NEEDS),
         trial(the_store_of_root_is_not_called_that_of_another_user, &NEEDS),
+        trial(lists_of_users_that_never_end_keep_no_command_from_its_start, &NEEDS),
         trial(a_device_of_the_host_is_there_when_it_is_bound, &NEEDS),
         trial(
             a_loop_device_that_is_bound_can_be_mounted_until_the_run_ends,
@@ -280,6 +281,31 @@ fn the_store_of_root_is_not_called_that_of_another_user(place: &Place) {
     let refused = as_nobody(place, &["--store", &store, "list"]);
     let wanted = format!("synconce: cannot use the store {store}: it is another user's store\n");
     assert_eq!((refused.status.code(), refused.stderr), (Some(125), wanted));
+}
+
+/// As the author of an image may make them.
+fn lists_of_users_that_never_end_keep_no_command_from_its_start(place: &Place) {
+    let site = Site::plain(place);
+    let source = roots::small(place, "source");
+    let etc = source.join("etc");
+    fs::remove_file(etc.join("group")).unwrap();
+    let run = ["run", "--from", "base", "--", "/bin/echo", "started"];
+    for list in ["mkfifo", "ln -s /proc/kmsg", "ln -s /dev/zero"] {
+        let made = format!("rm -f {0}/passwd && {list} {0}/passwd", etc.display());
+        assert!(place.sh(&made).status.success());
+        site.import("base", &source);
+        // A list without an end would take all memory of the machine.
+        let mut command = place.command("prlimit");
+        let tree = site.tree(&run);
+        command.arg("--as=4000000000").arg(tree.get_program()).args(tree.get_args());
+        let ended = process::run(&mut command, limit()).unwrap();
+        assert_eq!(
+            (ended.status.code(), ended.stdout.as_str()),
+            (Some(0), "started\n"),
+            "{list}: {ended:?}"
+        );
+        assert!(site.ends(&["remove", "base"]).status.success());
+    }
 }
 
 /// As `/dev/kvm`, `/dev/fuse` and loop devices are, which not each machine has.

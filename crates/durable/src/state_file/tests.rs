@@ -1,6 +1,8 @@
-//! Tests of files with a temporary name, which file systems without O_TMPFILE need.
+//! Tests of files with a temporary name, which file systems without O_TMPFILE need, and of the kinds of
+//! files that are opened.
 
 use super::*;
+use rustix::fs::{CWD, mknodat};
 use std::fs;
 use std::sync::Barrier;
 use std::thread;
@@ -72,4 +74,17 @@ fn writers_at_the_same_time_never_name_a_file_of_another() {
         found += 1;
     }
     assert!(found == total && total >= rounds / 2, "{found} {total}");
+}
+
+#[test]
+fn only_a_regular_file_is_opened() {
+    let directory = tempfile::tempdir().unwrap();
+    let (file, fifo) = (directory.path().join("file"), directory.path().join("fifo"));
+    fs::write(&file, "x").unwrap();
+    mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR, 0).unwrap();
+    assert_eq!(content(&open(&file).unwrap()).unwrap(), b"x");
+    for (path, errno) in [(fifo.as_path(), Errno::NODEV), (Path::new("/dev/null"), Errno::NODEV)] {
+        assert_eq!(open(path).err(), Some(errno), "{}", path.display());
+    }
+    assert_eq!(open(directory.path()).err(), Some(Errno::ISDIR));
 }

@@ -155,15 +155,17 @@ fn perform(
     change: &CallChange,
     begin: &dyn Fn() -> bool,
 ) -> io::Result<Rewritten> {
+    // A sandbox may forbid writes to /proc (landlock(7)). If the patches cannot be applied, the
+    // call goes on with its flag: it is notified again, and passes because the thread is traced.
+    // Opened before the registers are read: that the thread is still stopped then shows that the memory
+    // is its own, and not that of a program which another thread has executed under the same id.
+    let memory = (!change.patches.is_empty())
+        .then(|| Memory::open_writable(pending.notification.thread).ok())
+        .flatten();
     let mut registers = tracee.registers()?;
     if !is_same_call(&registers, pending) || !begin() {
         return Ok(Rewritten::Dropped);
     }
-    // A sandbox may forbid writes to /proc (landlock(7)). If the patches cannot be applied, the
-    // call goes on with its flag: it is notified again, and passes because the thread is traced.
-    let memory = (!change.patches.is_empty())
-        .then(|| Memory::open_writable(pending.notification.thread).ok())
-        .flatten();
     let applied = change.patches.is_empty()
         || memory.as_ref().is_some_and(|memory| patch(&change.patches, memory));
     if let Some((index, bits)) = change.argument.filter(|_| applied) {

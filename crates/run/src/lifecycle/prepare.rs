@@ -12,6 +12,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 use synconce_durable::earlier;
 use synconce_durable::error::Error;
+use synconce_durable::in_root;
 use synconce_durable::marker::Marker;
 use synconce_durable::pins::{Pins, mount_of};
 use synconce_durable::record::RunRecord;
@@ -58,7 +59,12 @@ fn arm(options: &RunOptions, state: &Path, record: &RunRecord) -> Result<Vec<Mar
     let marker = Marker::arm(state, record, None).map_err(unwritable)?;
     let mut markers = vec![marker.registered_in(standard_paths::registry())];
     if let Some(root) = &options.root {
-        let below = root.join(standard_paths::STATE_BELOW_ROOT);
+        let below = Path::new(standard_paths::STATE_BELOW_ROOT);
+        let below = in_root::resolve(root, below).map_err(|errno| {
+            let path = root.join(below);
+            let failed = FailedAct::new("cannot write a marker in", &path, &errno.into());
+            RunError::RootUnwritable(failed)
+        })?;
         if !is_same(&below, state) {
             let marker = Marker::arm(&below, record, Some(root));
             let unwritable = |error: Error| RunError::RootUnwritable(FailedAct::from(&error));

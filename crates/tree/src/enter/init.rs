@@ -6,7 +6,7 @@ use super::terminal::Devpts;
 use super::user::{self, User};
 use super::{EnterSpec, Personality, environment, furnish};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::fchown;
+use rustix::fs::{OFlags, fchown};
 use rustix::io::Errno;
 use rustix::process::{
     Gid, Pid, Signal, Uid, chdir, getpid, kill_process_group, set_parent_process_death_signal,
@@ -15,9 +15,10 @@ use rustix::process::{
 use rustix::termios::tcsetpgrp;
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use std::ffi::{CString, OsStr, OsString};
-use std::io::{self, PipeReader};
+use std::io::{self, PipeReader, Read};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::{env, fs};
 use synconce_durable::error::{Context, Error};
@@ -30,6 +31,9 @@ use synconce_sys::process::{
 use synconce_sys::reason;
 use synconce_sys::search;
 use synconce_sys::signals::{self, SignalReader, SignalSet};
+
+/// The most bytes that are read of a list of accounts.
+const LONGEST: u64 = 64 << 20;
 
 /// Runs the command and reports the outcome to `outside`. `life` is closed when the process
 /// outside ends.
@@ -59,8 +63,8 @@ fn try_run(
     unshare(UnshareFlags::NEWNS).map_err(failed)?;
     let root = furnish::furnish(spec, &devpts).map_err(refused)?;
     furnish::change_root(root.as_fd()).map_err(refused)?;
-    let read = |path| String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned();
-    let user = user::find(spec.user.as_deref(), &read("/etc/passwd"), &read("/etc/group"));
+    let [passwd, group] = ["/etc/passwd", "/etc/group"].map(read_accounts);
+    let user = user::find(spec.user.as_deref(), &passwd, &group);
     let user = user.map_err(|why| {
         let words = spec.user.as_deref().unwrap_or_default();
         ChildReport::Refused(format!("cannot use --user {words}: {why}"))
@@ -96,6 +100,19 @@ fn try_run(
         rustix::io::retry_on_intr(|| poll(&mut fds, None)).map_err(failed)?;
     }
     Ok(())
+}
+
+/// Returns the text of `path`, a list of accounts of the tree; empty if there is no such file. The tree's
+/// author may have put a FIFO, a device or a link to a file of /proc there, which never ends.
+fn read_accounts(path: &str) -> String {
+    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
+    let mut text = Vec::new();
+    if fs::metadata(path).is_ok_and(|there| there.is_file())
+        && let Ok(file) = fs::File::options().read(true).custom_flags(flags).open(path)
+    {
+        let _ = file.take(LONGEST).read_to_end(&mut text);
+    }
+    String::from_utf8_lossy(&text).into_owned()
 }
 
 /// Makes this process a job of its own in the foreground of the terminal, which is the user's.

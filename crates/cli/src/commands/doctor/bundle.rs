@@ -49,7 +49,7 @@ struct FoundSetUp {
 /// # Errors
 /// The report cannot be written as JSON.
 pub(super) fn text(report: &impl Serialize, made: &str) -> Result<String, CommandError> {
-    let state = standard_paths::system(None);
+    let state = standard_paths::system();
     let set_ups = Engine::ALL.into_iter().filter(|engine| is_set_up(*engine, &state));
     let bundle = SupportBundle {
         bundle: VERSION,

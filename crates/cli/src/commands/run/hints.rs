@@ -211,7 +211,7 @@ pub(crate) fn is_asked_here(engine: Engine) -> bool {
 
 /// Whether `engine` is set up on this machine.
 pub(crate) fn is_set_up(engine: Engine) -> bool {
-    synconce_setup::is_set_up(engine, &standard_paths::system(None))
+    synconce_setup::is_set_up(engine, &standard_paths::system())
 }
 
 /// Returns the daemon that makes the syncs of `command`, and whether its engine is set up on this

@@ -13,12 +13,12 @@ use rustix::process::{FlockType, Pid, fcntl_getlk};
 use std::collections::HashSet;
 use std::env;
 use std::fmt::Display;
-use std::fs::File;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
 use synconce_durable::record::{Private, RunRecord};
 use synconce_durable::recovery::{FoundMarker, MarkerState};
+use synconce_durable::state_file;
 use synconce_run::processes_of;
 use synconce_sys::procfs::process_name;
 use synconce_sys::reason;
@@ -154,7 +154,8 @@ fn refuse_locked(id: &str, root: Option<&Path>, again: &str) -> Result<(), Comma
     ];
     let directory = root.unwrap_or(Path::new("/")).join("var");
     let locked = |name: &str| {
-        let file = File::open(directory.join(name)).ok()?;
+        // The author of the system may have put a FIFO or a device there.
+        let file = state_file::open(&directory.join(name)).ok()?;
         fcntl_getlk(&file, &FlockType::WriteLock.into()).ok()?
     };
     let Some(lock) = LOCKS.into_iter().find_map(locked) else {

@@ -30,7 +30,15 @@ pub fn check(root: &Path) -> Result<(), CommandError> {
 
 /// Returns the markers in `root`.
 pub fn markers(root: &Path) -> Result<Vec<FoundMarker>, String> {
-    let look = || recovery::markers(&below(root)).map_err(|error| error.to_string());
+    let look = || {
+        let (found, _) = recovery::markers_in_root(root).map_err(|error| error.to_string())?;
+        // The paths of the process that has looked mean nothing here.
+        let shown = |found: FoundMarker| {
+            let name = found.path.file_name().unwrap_or_default();
+            FoundMarker { path: below(root).join(RUNS).join(name), ..found }
+        };
+        Ok(found.into_iter().map(shown).collect())
+    };
     apart::one(look).unwrap_or_else(|why| Err(no_answer(root, &why)))
 }
 
@@ -43,7 +51,7 @@ pub fn old(private: &Private, run: &RunKey) -> Option<OldTarget> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Some(OldTarget::Missing),
         other => other.ok().filter(|root| root != Path::new("/"))?,
     };
-    let found = recovery::markers(&below(&root)).ok()?;
+    let (found, _) = recovery::markers_in_root(&root).ok()?;
     let is_marked = found.iter().any(|found| found.run() == *run);
     is_marked.then(|| mount_points_below(&root).map(OldTarget::Marked)).flatten()
 }
@@ -66,7 +74,7 @@ fn mount_points_below(root: &Path) -> Option<Vec<PathBuf>> {
 /// Clears the markers of the interrupted `runs` in `root`.
 pub fn clear(root: &Path, runs: &HashSet<RunKey>) -> Result<(), String> {
     let look = || {
-        let mut found = recovery::markers(&below(root))?;
+        let (mut found, _directory) = recovery::markers_in_root(root)?;
         found
             .retain(|found| found.state == MarkerState::Interrupted && runs.contains(&found.run()));
         found.iter().try_for_each(recovery::clear)?;

@@ -4,10 +4,11 @@ use super::in_memory::{is_in_memory, place_in_memory};
 use crate::options::RunOptions;
 use crate::report::balance::MarkerSyncs;
 use crate::report::run_error::{FailedAct, RunError};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use synconce_durable::error::Error;
+use synconce_durable::error::{Context, Error};
+use synconce_durable::in_root;
 use synconce_durable::marker::Marker;
 use synconce_durable::mutant;
 use synconce_durable::record::{FileSystem, RunRecord};
@@ -135,7 +136,9 @@ impl Markers {
     pub(super) fn mark_again(&self, root: &RootMarker) -> Result<(), Error> {
         self.lock().time(|markers| {
             if markers.len() == 1 {
-                let state = root.path.join(standard_paths::STATE_BELOW_ROOT);
+                let below = Path::new(standard_paths::STATE_BELOW_ROOT);
+                let state = in_root::resolve(&root.path, below);
+                let state = state.on("cannot write a marker in", &root.path)?;
                 let mut marker = Marker::arm(&state, &root.record, Some(&root.path))?;
                 marker.engage()?;
                 markers.push(marker);
