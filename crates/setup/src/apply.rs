@@ -12,8 +12,7 @@ use synconce_durable::replace::{self, Rights};
 /// Makes the changes of `plan`, after writing a journal that can undo them.
 ///
 /// # Errors
-/// The error names the act and the path. Changes made until then are in the journal, which is
-/// removed if there are none.
+/// Changes made until then are in the journal, which is removed if there are none.
 pub fn apply(plan: &Plan, host: &Host, engine: Engine) -> Result<(), Error> {
     if plan.changes.is_empty() {
         return Ok(());

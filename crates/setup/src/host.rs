@@ -199,7 +199,7 @@ impl Host {
     /// Returns what is at the resolved `path`.
     ///
     /// # Errors
-    /// The error names the act and the path. Anything but a file or link is refused.
+    /// Anything but a file or link is refused.
     pub(crate) fn look(&self, path: &Path) -> Result<PathState, Error> {
         let real = self.real(path);
         let metadata = match fs::symlink_metadata(&real) {
@@ -220,7 +220,7 @@ impl Host {
     /// file.
     ///
     /// # Errors
-    /// The error names the act and the path. A file that is no UTF-8 is refused.
+    /// A file that is no UTF-8 is refused.
     pub(crate) fn text(&self, path: &Path) -> Result<(PathBuf, Option<String>), Error> {
         let resolved = self.resolve(path)?;
         let PathState::File(bytes, _) = self.look(&resolved)? else { return Ok((resolved, None)) };
@@ -237,9 +237,6 @@ impl Host {
     }
 
     /// Returns the files in the directory `path` whose names end in `suffix`, sorted by name.
-    ///
-    /// # Errors
-    /// The error names the act and the path.
     pub(crate) fn list(&self, path: &Path, suffix: &str) -> Result<Vec<PathBuf>, Failed> {
         let real = self.real(&self.resolve(path)?);
         let entries = match fs::read_dir(&real) {

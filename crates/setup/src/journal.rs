@@ -259,7 +259,7 @@ impl Journal {
     /// Writes the journal durably.
     ///
     /// # Errors
-    /// The error names the act and the path. Nothing may be changed then.
+    /// Nothing may be changed then.
     pub fn write(&self, host: &Host, engine: Engine) -> Result<(), Failed> {
         let path = path(host, engine);
         let text = serde_json::to_vec_pretty(self).map_err(std::io::Error::from);
@@ -273,7 +273,7 @@ impl Journal {
     /// Removes the journal and the directories that were made for it.
     ///
     /// # Errors
-    /// The error names the act and the path. Repeating the undo is then harmless.
+    /// Repeating the undo is then harmless.
     pub(crate) fn remove(&self, host: &Host, engine: Engine) -> Result<(), Failed> {
         let path = path(host, engine);
         replace::remove(&path)?;

@@ -54,7 +54,7 @@ impl Verified<'_> {
     /// checksums that [`verify`] found in layers with other files are kept, too.
     ///
     /// # Errors
-    /// A file that differs cannot be read. The error names the act and the path.
+    /// A file that differs cannot be read.
     pub fn accept(&self, progress: &dyn Progress) -> Result<(), Error> {
         for Altered { id, alteration, content, .. } in &self.altered {
             if !content.files.is_empty() {
@@ -92,9 +92,6 @@ pub enum Compare {
 /// Compares each entry of the layers of the tree, of all its generations, with the layer's
 /// fingerprint, and returns the layers that differ. Before contents are compared, a layer without
 /// checksums gets them, if it is as it was frozen and all of it can be read.
-///
-/// # Errors
-/// The error names the act and the path.
 pub fn verify<'a>(
     store: &'a Store,
     name: &TreeName,
@@ -141,9 +138,6 @@ fn due<'a>(store: &'a Store, reading: &'a Reading<'_>) -> impl Iterator<Item = &
 
 /// Returns whether [`verify`] of the tree `name`, or [`fsck`] without a name, syncs: a layer is a
 /// snapshot that was not verified yet.
-///
-/// # Errors
-/// The error names the act and the path.
 pub fn verify_syncs(store: &Store, name: Option<&TreeName>) -> Result<bool, Error> {
     let names = match name {
         Some(name) => vec![name.clone()],

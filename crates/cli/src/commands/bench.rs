@@ -17,9 +17,6 @@ use synconce_bench::{
 };
 
 /// Runs a benchmark of this binary.
-///
-/// # Errors
-/// Why there is no report.
 pub fn bench(arguments: BenchArguments) -> Result<ExitCode, CommandError> {
     let ours = Path::new("/proc/self/exe");
     let output = Output::open(arguments.scenario.json(), Stream::Output)?;
