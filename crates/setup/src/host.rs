@@ -12,6 +12,7 @@ use synconce_durable::error::{Context, Error as Failed};
 use synconce_durable::replace::Rights;
 use synconce_durable::text::quote;
 use synconce_probe::mounts;
+use synconce_probe::version::numbers;
 
 /// The name of synconce-oci as a runtime, in the configuration of every engine.
 pub const RUNTIME_NAME: &str = "synconce";
@@ -138,9 +139,10 @@ impl Host {
         paths.iter().copied().find(|path| self.is_executable(Path::new(path)))
     }
 
-    /// Returns the version that the program `path` prints, or `None` if it cannot be executed.
-    pub(crate) fn version(&self, path: &Path) -> Option<String> {
-        (self.version)(&self.root, path)
+    /// Returns the major and the minor version that `program` prints; `None` if there is no such
+    /// program, or if it prints none.
+    pub(crate) fn version(&self, program: Option<&str>) -> Option<(u32, u32)> {
+        numbers(&(self.version)(&self.root, Path::new(program?))?)
     }
 
     /// Resolves the links in `path` as the system would; the end of the path need not exist.
