@@ -21,15 +21,6 @@ use super::{LeftOut, Progress, failed, go_on};
 use crate::walk::directory::kind_of;
 use crate::xattrs::is_overlays;
 
-/// How a tree is packed.
-#[derive(Clone, Debug, Default)]
-#[non_exhaustive]
-pub struct PackOptions {
-    /// Packs overlay's own attributes as well (`trusted.overlay.*`, `user.overlay.*`). They mean
-    /// nothing without the other layers of the overlay.
-    pub overlay_attributes: bool,
-}
-
 /// What was packed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -58,13 +49,11 @@ pub struct Packed {
 pub fn pack(
     source: BorrowedFd<'_>,
     output: impl Write,
-    options: &PackOptions,
     progress: &dyn Progress,
 ) -> Result<Packed, Error> {
     let mut packer = Packer {
         writer: Writer::new(output),
         links: HashMap::new(),
-        overlay_attributes: options.overlay_attributes,
         progress,
         done: Packed::default(),
     };
@@ -88,7 +77,6 @@ struct Packer<'a, W> {
     writer: Writer<W>,
     /// The first path of each file with several links, and the number of links still to come.
     links: HashMap<(u32, u32, u64), (Vec<u8>, u32)>,
-    overlay_attributes: bool,
     progress: &'a dyn Progress,
     done: Packed,
 }
@@ -251,16 +239,14 @@ impl<W: Write> Packer<'_, W> {
     fn xattrs(&mut self, file: File<'_>, path: &[u8]) -> Result<Vec<Xattr>, Error> {
         let mut xattrs =
             file.xattrs().map_err(|errno| failed("cannot read the attributes of", path, errno))?;
-        if !self.overlay_attributes {
-            let left_out = &mut self.done.left_out;
-            xattrs.retain(|(name, _)| {
-                let is_own = is_overlays(name);
-                if is_own {
-                    left_out.note(path, format!("the attribute {}", name.escape_ascii()));
-                }
-                !is_own
-            });
-        }
+        // They mean nothing without the other layers of the overlay.
+        xattrs.retain(|(name, _)| {
+            let is_own = is_overlays(name);
+            if is_own {
+                self.done.left_out.note(path, format!("the attribute {}", name.escape_ascii()));
+            }
+            !is_own
+        });
         Ok(xattrs)
     }
 

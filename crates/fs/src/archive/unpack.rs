@@ -11,7 +11,7 @@ use rustix::fs::{
 use rustix::io::{Errno, pwrite};
 use synconce_durable::error::Error;
 
-use super::attributes::{File, Manner, apply};
+use super::attributes::{File, apply};
 use super::image::ImageSigns;
 use super::member::{Attributes, Member, MemberKind};
 use super::places::{IfMissing, UnpackedDirectories, below_root};
@@ -19,23 +19,6 @@ use super::reader::Reader;
 use super::source::{ArchiveSource, UntilCancelled};
 use super::{LeftOut, Progress, failed, go_on, refuse};
 use synconce_sys::reason;
-
-/// How an archive is unpacked.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct UnpackOptions {
-    /// Sets owners and groups by their numbers. If false, everything belongs to the caller.
-    pub owners: bool,
-    /// Sets overlay's own attributes (`trusted.overlay.*`, `user.overlay.*`). They could
-    /// redirect an overlay that has the tree as a layer.
-    pub overlay_attributes: bool,
-}
-
-impl Default for UnpackOptions {
-    fn default() -> Self {
-        Self { owners: true, overlay_attributes: false }
-    }
-}
 
 /// What was unpacked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -60,11 +43,10 @@ pub struct Unpacked {
 pub fn unpack_from(
     mut source: ArchiveSource,
     target: BorrowedFd<'_>,
-    options: &UnpackOptions,
     progress: &dyn Progress,
 ) -> Result<Unpacked, Error> {
     let input = UntilCancelled { input: &mut source, progress };
-    let unpacked = unpack(input, target, options, progress);
+    let unpacked = unpack(input, target, progress);
     // After an error elsewhere, the rest is not decompressed: it may be large, or its writer
     // may never end.
     if unpacked.is_ok() || source.ended {
@@ -81,12 +63,10 @@ pub fn unpack_from(
 ///
 /// # Errors
 /// The archive is damaged or truncated, or has a member that cannot be made (the error names
-/// the member), or the work was cancelled (`ECANCELED`). The target is then incomplete. As an
-/// ordinary user outside of a user namespace, clear [`UnpackOptions::owners`].
+/// the member), or the work was cancelled (`ECANCELED`). The target is then incomplete.
 pub fn unpack(
     input: impl Read,
     target: BorrowedFd<'_>,
-    options: &UnpackOptions,
     progress: &dyn Progress,
 ) -> Result<Unpacked, Error> {
     let places =
@@ -96,7 +76,6 @@ pub fn unpack(
     let mut unpacker = Unpacker {
         reader: Reader::new(input),
         places,
-        manner: Manner { owners: options.owners, overlay_attributes: options.overlay_attributes },
         progress,
         done: Unpacked::default(),
         directories: Vec::new(),
@@ -112,7 +91,6 @@ pub fn unpack(
 struct Unpacker<'a, R> {
     reader: Reader<R>,
     places: UnpackedDirectories,
-    manner: Manner,
     progress: &'a dyn Progress,
     done: Unpacked,
     /// Directories' attributes are set last: making entries changes the times, and a mode or
@@ -340,7 +318,7 @@ impl<R: Read> Unpacker<'_, R> {
             }
         };
         let is = is.map_err(|errno| failed("cannot read", path, errno))?;
-        apply(file, &is, path, wanted, self.manner, &mut self.done.left_out)
+        apply(file, &is, path, wanted, &mut self.done.left_out)
     }
 
     fn later(&mut self, path: Vec<u8>, attributes: Attributes, is: &Stat) {
