@@ -1,6 +1,6 @@
 //! The durable marker of a hold.
 
-use crate::config::{self, Config, Held};
+use crate::config::{Config, Held};
 use crate::file_id::FileId;
 use crate::file_system::FileSystem;
 use crate::lost_writes::{self, Loss};
@@ -28,7 +28,6 @@ pub struct HoldRecord {
     /// The file systems of the held files.
     pub file_systems: Vec<FileSystem>,
     /// What is held, and what a crash costs, as the hold's file said at the start.
-    #[serde(deserialize_with = "config::of_marker")]
     pub config: Config,
     /// The disks that lost writes: what is on them may be damaged, in this boot, too.
     #[serde(default)]
