@@ -9,10 +9,10 @@ use rustix::fs::{
     fchown, futimens, utimensat,
 };
 use rustix::io::Errno;
-use synconce_durable::error::Error;
+use synconce_durable::error::{Context, Error};
 
 use super::member::{Attributes, Xattr};
-use super::{LeftOut, failed};
+use super::{LeftOut, as_path, failed};
 use crate::owners::why_not_owned;
 use crate::xattrs::{Attributed, NamedFile, Open, each_of, is_overlays};
 use synconce_sys::reason;
@@ -118,11 +118,11 @@ pub(super) fn apply(
     set(0)?;
     // chown(2) may have cleared bits of the right mode.
     if is.st_mode & 0o7777 != wanted.mode || other_owner {
-        file.chmod(wanted.mode).map_err(|errno| failed("cannot set the mode of", path, errno))?;
+        file.chmod(wanted.mode).on("cannot set the mode of", as_path(path))?;
     }
     set(1)?;
     set(2)?;
-    file.set_mtime(wanted.mtime).map_err(|errno| failed("cannot set the time of", path, errno))
+    file.set_mtime(wanted.mtime).on("cannot set the time of", as_path(path))
 }
 
 /// Returns when `apply` sets an extended attribute: 0 is before chmod(2), 1 and 2 are after it.

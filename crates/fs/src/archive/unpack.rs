@@ -9,7 +9,7 @@ use rustix::fs::{
     mknodat, openat, statat, symlinkat, unlinkat,
 };
 use rustix::io::{Errno, pwrite};
-use synconce_durable::error::Error;
+use synconce_durable::error::{Context, Error};
 
 use super::attributes::{File, apply};
 use super::image::ImageSigns;
@@ -17,7 +17,7 @@ use super::member::{Attributes, Member, MemberKind};
 use super::places::{IfMissing, UnpackedDirectories, below_root};
 use super::reader::Reader;
 use super::source::{ArchiveSource, UntilCancelled};
-use super::{LeftOut, Progress, failed, go_on, refuse};
+use super::{LeftOut, Progress, as_path, failed, go_on, refuse};
 use synconce_sys::reason;
 
 /// What was unpacked.
@@ -69,8 +69,7 @@ pub fn unpack(
     target: BorrowedFd<'_>,
     progress: &dyn Progress,
 ) -> Result<Unpacked, Error> {
-    let places =
-        UnpackedDirectories::new(target).map_err(|error| failed("cannot use", b"", error))?;
+    let places = UnpackedDirectories::new(target).on("cannot use", as_path(b""))?;
     // New files would inherit this list; the root's own attributes are set at the end.
     let _ = fremovexattr(places.target(), "system.posix_acl_default");
     let mut unpacker = Unpacker {
@@ -122,7 +121,7 @@ impl<R: Read> Unpacker<'_, R> {
                 return Err(refuse(&member.path, "the root of a tree must be a directory"));
             }
             let target = self.places.target();
-            let is = fstat(target).map_err(|errno| failed("cannot read", b"", errno))?;
+            let is = fstat(target).on("cannot read", as_path(b""))?;
             self.later(path, member.attributes, &is);
         } else {
             let (dir, name) = self.places.parent(&path, IfMissing::Make)?;
@@ -173,13 +172,13 @@ impl<R: Read> Unpacker<'_, R> {
         let file = self.replacing(dir, name, path, || openat(dir, name, flags, mode))?;
         let piece = match &it.map {
             None => self.content(&file, path, 0, it.stored),
-            Some(map) => ftruncate(&file, map.size)
-                .map_err(|errno| failed("cannot write", path, errno))
-                .and_then(|()| {
+            Some(map) => {
+                ftruncate(&file, map.size).on("cannot write", as_path(path)).and_then(|()| {
                     map.pieces
                         .iter()
                         .try_for_each(|(at, length)| self.content(&file, path, *at, *length))
-                }),
+                })
+            }
         };
         piece?;
         self.apply(File::Open(file.as_fd()), path, &it.attributes)
@@ -203,7 +202,7 @@ impl<R: Read> Unpacker<'_, R> {
                 Ok(0) => Err(Errno::IO),
                 result => result,
             };
-            let written = written.map_err(|errno| failed("cannot write", path, errno))?;
+            let written = written.on("cannot write", as_path(path))?;
             self.reader.used(written);
             done += written as u64;
             self.progress.add(0, written as u64);
@@ -224,7 +223,7 @@ impl<R: Read> Unpacker<'_, R> {
         match make() {
             Err(Errno::EXIST) if self.stat(dir, name, path).is_ok_and(|is| exists(&is)) => {}
             Err(Errno::EXIST) => self.replacing(dir, name, path, make)?,
-            result => result.map_err(|errno| failed("cannot create", path, errno))?,
+            result => result.on("cannot create", as_path(path))?,
         }
         let is = self.stat(dir, name, path)?;
         self.later(path.to_vec(), attributes, &is);
@@ -292,7 +291,7 @@ impl<R: Read> Unpacker<'_, R> {
             }
             made => made,
         };
-        made.map_err(|errno| failed("cannot create", path, errno))
+        made.on("cannot create", as_path(path))
     }
 
     fn remove(&mut self, dir: &OwnedFd, name: &[u8], path: &[u8]) -> Result<(), Error> {
@@ -302,12 +301,11 @@ impl<R: Read> Unpacker<'_, R> {
             Err(Errno::ISDIR | Errno::PERM) => unlinkat(dir, name, AtFlags::REMOVEDIR),
             removed => removed,
         };
-        removed.map_err(|errno| failed("cannot replace", path, errno))
+        removed.on("cannot replace", as_path(path))
     }
 
     fn stat(&self, dir: &OwnedFd, name: &[u8], path: &[u8]) -> Result<Stat, Error> {
-        statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)
-            .map_err(|errno| failed("cannot read", path, errno))
+        statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).on("cannot read", as_path(path))
     }
 
     fn apply(&mut self, file: File<'_>, path: &[u8], wanted: &Attributes) -> Result<(), Error> {
@@ -317,7 +315,7 @@ impl<R: Read> Unpacker<'_, R> {
                 statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)
             }
         };
-        let is = is.map_err(|errno| failed("cannot read", path, errno))?;
+        let is = is.on("cannot read", as_path(path))?;
         apply(file, &is, path, wanted, &mut self.done.left_out)
     }
 
@@ -345,9 +343,9 @@ impl<R: Read> Unpacker<'_, R> {
             };
             let dir = match opened {
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => continue,
-                opened => opened.map_err(|errno| failed("cannot open", &later.path, errno))?,
+                opened => opened.on("cannot open", as_path(&later.path))?,
             };
-            let is = fstat(&dir).map_err(|errno| failed("cannot read", &later.path, errno))?;
+            let is = fstat(&dir).on("cannot read", as_path(&later.path))?;
             if (is.st_dev, is.st_ino) == later.inode {
                 self.apply(File::Open(dir.as_fd()), &later.path, &later.attributes)?;
             }
