@@ -84,6 +84,9 @@ struct Cell {
     number: Option<f64>,
 }
 
+/// Returns the cell of a row.
+type CellOf<'a, T> = &'a dyn Fn(&T) -> Cell;
+
 impl Page {
     /// Returns the text of a page.
     fn text(
@@ -134,7 +137,7 @@ impl Part {
     fn table<T, const N: usize>(
         title: &'static str,
         all: &[T],
-        columns: [(Column, &dyn Fn(&T) -> Cell); N],
+        columns: [(Column, CellOf<'_, T>); N],
     ) -> Option<Self> {
         let rest = match all.len().saturating_sub(ROWS) {
             0 => Text::default(),
