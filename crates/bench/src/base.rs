@@ -30,9 +30,11 @@ const EXTRA: &str = "eatmydata";
 const VERSIONED: [&str; 4] = ["apt", "dpkg", "libc6", EXTRA];
 
 /// apt's configuration in the base. Packages are kept after an install; a hook of container
-/// images would delete them.
-const KEEP_PACKAGES: &str =
-    "APT::Keep-Downloaded-Packages \"true\";\nAcquire::Languages \"none\";\n";
+/// images would delete them. Recommended packages are left out, as in most image builds: 55 packages
+/// instead of 123 for the default ones.
+const APT_CONFIGURATION: &str = "APT::Keep-Downloaded-Packages \"true\";\n\
+                                 Acquire::Languages \"none\";\n\
+                                 APT::Install-Recommends \"false\";\n";
 
 /// Exit code 101 forbids the start of services (Debian's policy-rc.d).
 const POLICY: &str = "#!/bin/sh\nexit 101\n";
@@ -53,9 +55,6 @@ pub enum BaseContent {
 pub struct BaseOptions {
     /// The packages that scenarios install, or that are in the base.
     pub packages: Vec<String>,
-    /// Install recommended packages, too. Off by default, as in most image builds: 55 packages
-    /// instead of 123 for the default ones.
-    pub recommends: bool,
     /// What the base has of the packages.
     pub content: BaseContent,
     /// The Debian suite.
@@ -64,20 +63,6 @@ pub struct BaseOptions {
     pub mirror: Option<String>,
     /// Where the prepared base is kept.
     pub cache: PathBuf,
-}
-
-impl Default for BaseOptions {
-    fn default() -> Self {
-        let packages = ["build-essential", "ca-certificates", "libssl-dev"];
-        Self {
-            packages: packages.map(str::to_owned).to_vec(),
-            recommends: false,
-            content: BaseContent::Downloaded,
-            suite: "bookworm".to_owned(),
-            mirror: None,
-            cache: default_cache(),
-        }
-    }
 }
 
 /// The options, with the apt sources that they select on this host.
@@ -114,7 +99,6 @@ impl Recipe {
             std::env::consts::ARCH,
             &self.options.suite,
             &self.options.packages.join(" "),
-            &self.options.recommends.to_string(),
             &apt::render(&self.sources),
             configuration,
         ] {
@@ -130,7 +114,7 @@ impl Recipe {
 }
 
 /// Returns `$XDG_CACHE_HOME/synconce`, or /var/cache/synconce.
-fn default_cache() -> PathBuf {
+pub fn default_cache() -> PathBuf {
     std::env::var_os("XDG_CACHE_HOME")
         .filter(|home| !home.is_empty())
         .map_or_else(|| PathBuf::from("/var/cache"), PathBuf::from)
@@ -307,8 +291,7 @@ fn configure(root: &Path, recipe: &Recipe, configuration: &str) -> Result<(), Er
         .map_err(Error::io("empty", &lists))?;
     let _ = fs::remove_file(etc.join("sources.list"));
     write_file(&lists.join("base.sources"), &apt::render(&recipe.sources), 0o644)?;
-    let recommends = format!("APT::Install-Recommends \"{}\";\n", recipe.options.recommends);
-    let own = format!("{KEEP_PACKAGES}{recommends}{configuration}");
+    let own = format!("{APT_CONFIGURATION}{configuration}");
     write_file(&etc.join("apt.conf.d/90base"), &own, 0o644)?;
     write_file(&root.join("usr/sbin/policy-rc.d"), POLICY, 0o755)?;
     for keyring in recipe.sources.iter().filter_map(AptSource::keyring) {
@@ -361,9 +344,13 @@ mod tests {
     #[test]
     fn a_base_of_other_packages_or_another_mirror_has_another_key() {
         let recipe = |mirror: &str, packages: &[&str]| {
-            let packages = packages.iter().map(|name| (*name).to_owned()).collect();
-            let mirror = Some(mirror.to_owned());
-            let options = BaseOptions { packages, mirror, ..BaseOptions::default() };
+            let options = BaseOptions {
+                packages: packages.iter().map(|name| (*name).to_owned()).collect(),
+                content: BaseContent::Downloaded,
+                suite: "bookworm".to_owned(),
+                mirror: Some(mirror.to_owned()),
+                cache: default_cache(),
+            };
             Recipe::new(&options).expect("a mirror is given")
         };
         let here = recipe("http://a.invalid", &["gcc", "make"]);

@@ -11,35 +11,19 @@ use crate::command::{show, words};
 use crate::harness::{Common, Harness};
 use crate::launcher::Launcher;
 use crate::report::{BenchReport, quantity};
-use crate::runner::WarmUp;
 use crate::scenario::{
     Iteration, IterationConfig, Measure, Need, Observation, Promise, Scenario, Steps, Tool, Variant,
 };
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Where and how often to measure.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CostOptions {
-    /// The work directory, the variants and the rounds. The disk of the directory matters for
-    /// the bare fsync.
-    pub common: Common,
-    /// Starts of `true` per sample.
-    pub starts: u32,
-    /// Held fsync calls per sample. A sample has five times as many openat calls and fifty
-    /// times as many getppid calls.
-    pub calls: u64,
-    /// Real fsync calls per sample: fewer, because each may wait for a disk.
-    pub syncs: u64,
-}
-
-impl CostOptions {
-    /// Returns the defaults for a directory.
-    pub fn new(dir: impl Into<PathBuf>) -> Self {
-        let common = Common::new(dir, 20, WarmUp::All);
-        Self { common, starts: 20, calls: 20_000, syncs: 200 }
-    }
-}
+/// Starts of `true` per sample.
+const STARTS: u32 = 20;
+/// Held fsync calls per sample. A sample has five times as many openat calls and fifty times as many
+/// getppid calls.
+const CALLS: u64 = 20_000;
+/// Real fsync calls per sample: fewer, because each may wait for a disk.
+const SYNCS: u64 = 200;
 
 /// Ways to run a command: name, and flags of `synconce run`; `bare` has no flags.
 const WAYS: [(&str, Option<&[&str]>); 5] = [
@@ -55,15 +39,15 @@ const WAYS: [(&str, Option<&[&str]>); 5] = [
 const LOOPS: [(&str, Option<&str>, u64); 3] =
     [("fsync", Some("{file}"), 1), ("getppid", None, 50), ("openat", Some("{file}"), 5)];
 
-/// Runs the scenario and returns its report.
+/// Runs the scenario and returns its report. The disk of the work directory matters for the bare fsync.
 ///
 /// # Errors
 /// A variant fails, or an interrupt arrives. The logs of a failure stay in place, and the error
 /// names them.
-pub fn measure(options: &CostOptions, synconce: &Path) -> Result<BenchReport, Error> {
+pub fn measure(common: &Common, synconce: &Path) -> Result<BenchReport, Error> {
     let harness = Harness { scenario: "cost", spared: true, ..Harness::default() };
-    let scenario = |synconce: &Path| scenario(options, synconce);
-    let mut report = harness.measure(&options.common, synconce, scenario)?;
+    let scenario = |synconce: &Path| scenario(&common.dir, synconce);
+    let mut report = harness.measure(common, synconce, scenario)?;
     let median = |name: &str| {
         let found = report.results.iter().find(|result| result.measured.variant.name == name)?;
         Some(found.summary.as_ref()?.median * found.measured.variant.measure.nanoseconds())
@@ -88,22 +72,22 @@ fn finding(bare: f64, held: f64) -> Observation {
     Observation::new(summary)
 }
 
-fn scenario(options: &CostOptions, synconce: &Path) -> Result<Scenario, Error> {
+fn scenario(dir: &Path, synconce: &Path) -> Result<Scenario, Error> {
     Ok(Scenario {
         name: "cost".to_owned(),
         about: "start of a command, and time per system call".to_owned(),
-        variants: variants(options, synconce),
+        variants: variants(synconce),
         tools: Tool::with_synconce(synconce, &[]),
-        steps: Box::new(CostFixture::new(&options.common.dir, synconce)?),
+        steps: Box::new(CostFixture::new(dir, synconce)?),
     })
 }
 
-fn variants(options: &CostOptions, synconce: &Path) -> Vec<Variant> {
+fn variants(synconce: &Path) -> Vec<Variant> {
     let program = show(synconce);
     let mut found = Vec::new();
     for (way, flags) in WAYS {
         found.push(Variant {
-            repeat: options.starts,
+            repeat: STARTS,
             ..variant("start", way, flags, &program, words(&["true"]))
         });
     }
@@ -112,7 +96,7 @@ fn variants(options: &CostOptions, synconce: &Path) -> Vec<Variant> {
         // The commit is not part of the time that a loop prints.
         for (way, flags) in WAYS.into_iter().filter(|(way, _)| !is_committing(way)) {
             let bare_fsync = kind == "fsync" && flags.is_none();
-            let count = if bare_fsync { options.syncs } else { options.calls * factor };
+            let count = if bare_fsync { SYNCS } else { CALLS * factor };
             let mut command = words(&[&program, "bench", "loop", kind, &count.to_string()]);
             command.extend(operand.map(str::to_owned));
             found.push(Variant {
@@ -186,7 +170,7 @@ mod tests {
 
     #[test]
     fn every_group_has_a_bare_baseline_and_all_its_members_name_it() {
-        let all = variants(&CostOptions::new("/tmp"), Path::new("/opt/synconce"));
+        let all = variants(Path::new("/opt/synconce"));
         for variant in &all {
             let baseline = all.iter().find(|v| v.name == variant.against);
             assert!(baseline.is_some_and(Variant::is_baseline), "{}", variant.name);

@@ -12,7 +12,6 @@ use crate::Error;
 use crate::command::{show, words};
 use crate::harness::{Common, Harness};
 use crate::report::BenchReport;
-use crate::runner::WarmUp;
 use crate::scenario::{Measure, Need, Promise, Scenario, Tool, Variant};
 use crate::speeds::{self, Rates};
 use engines::{DatabaseEngine, ENGINES};
@@ -31,14 +30,6 @@ pub struct DatabaseOptions {
     /// The program that measures redb (the example `redb` of this crate). Without it, the
     /// scenario has no variants of redb.
     pub redb: Option<PathBuf>,
-}
-
-impl DatabaseOptions {
-    /// Returns the defaults for a work directory: the source's 200 transactions.
-    pub fn new(dir: impl Into<PathBuf>) -> Self {
-        let common = Common::new(dir, 5, WarmUp::Baselines);
-        Self { common, transactions: 200, etcd: PathBuf::from("etcd"), redb: None }
-    }
 }
 
 /// A way to run an engine's program.

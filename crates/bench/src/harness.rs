@@ -25,9 +25,10 @@ pub struct Common {
 }
 
 impl Common {
-    pub(crate) fn new(dir: impl Into<PathBuf>, rounds: u32, warm_up: WarmUp) -> Self {
+    /// Returns the options of so many rounds in `dir`, over all variants.
+    pub fn new(dir: PathBuf, rounds: u32, warm_up: WarmUp) -> Self {
         let settings = Settings { rounds, warm_up, seed: 1 };
-        Self { dir: dir.into(), variants: Vec::new(), settings }
+        Self { dir, variants: Vec::new(), settings }
     }
 }
 

@@ -17,8 +17,8 @@ mod variants;
 pub use fixture::{ImageOptions, MeasuredStep};
 
 use crate::Error;
-use crate::command::show;
 use crate::harness::Harness;
+use crate::mounts::refuse_in_run;
 use crate::report::BenchReport;
 use crate::scenario::{Need, Scenario, Tool};
 use fixture::ImageFixture;
@@ -43,13 +43,7 @@ pub fn measure(options: &ImageOptions, synconce: &Path) -> Result<BenchReport, E
 }
 
 fn scenario(options: &ImageOptions, synconce: &Path) -> Result<Scenario, Error> {
-    for dir in [&options.common.dir, &std::env::temp_dir(), &options.base.cache] {
-        let real = dir.canonicalize().unwrap_or_else(|_| dir.clone());
-        if real.starts_with(docker::RUN) {
-            let reason = "the daemon has a /run of its own".to_owned();
-            return Err(Error::Unsuitable { what: show(&real), reason });
-        }
-    }
+    refuse_in_run(&[&options.common.dir, &std::env::temp_dir(), &options.base.cache])?;
     Ok(Scenario {
         name: "build".to_owned(),
         about: format!(

@@ -14,6 +14,7 @@ pub use fixture::ImportOptions;
 use crate::Error;
 use crate::command::show;
 use crate::harness::Harness;
+use crate::mounts::refuse_in_run;
 use crate::report::BenchReport;
 use crate::scenario::{Need, Scenario, Tool};
 use crate::speeds::{self, Rates};
@@ -49,7 +50,7 @@ pub fn measure(options: &ImportOptions, synconce: &Path) -> Result<BenchReport, 
 }
 
 fn scenario(options: &ImportOptions, synconce: &Path) -> Result<Scenario, Error> {
-    containerd::refuse_run(&[&options.common.dir, &std::env::temp_dir()])?;
+    refuse_in_run(&[&options.common.dir, &std::env::temp_dir()])?;
     let mut tools = Tool::with_synconce(synconce, &[]);
     tools.push(Tool::new("containerd", &show(&options.containerd)));
     tools.push(Tool::new("mkfs.erofs", "mkfs.erofs"));

@@ -40,10 +40,9 @@ fn scenario(options: &InstallOptions, synconce: &Path) -> Result<Scenario, Error
     Ok(Scenario {
         name: "install".to_owned(),
         about: format!(
-            "apt-get install {} into a fresh {} root, {} recommended packages",
+            "apt-get install {} into a fresh {} root, without recommended packages",
             options.base.packages.join(" "),
             options.base.suite,
-            if options.base.recommends { "with" } else { "without" }
         ),
         variants: variants::all(synconce, &options.base.packages),
         tools: Tool::with_synconce(synconce, &["systemd-nspawn", "chroot"]),

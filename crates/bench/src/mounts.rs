@@ -3,6 +3,7 @@
 //! A worker thread enters a new mount namespace and starts every command there. The kernel unmounts
 //! everything in the namespace when the last process there exits, even if this program is killed.
 
+use crate::command::show;
 use crate::{Error, files, processes};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::mount::{
@@ -12,6 +13,10 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use synconce_probe::mounts;
 use synconce_sys::namespace::{UnshareFlags, unshare};
+
+/// Sockets, locks and states of daemons. Covered by a file system in memory for a daemon of a
+/// benchmark, because dockerd would use a containerd of the host that it finds there.
+pub(crate) const RUN: &str = "/run";
 
 /// The devices of a minimal root: name, major and minor (devices.txt of the kernel).
 const DEVICES: [(&str, u32, u32); 6] = [
@@ -66,6 +71,16 @@ impl Drop for TmpfsMount {
         // The end of the namespace unmounts in any case.
         let _ = unmount(&self.0, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
     }
+}
+
+/// Fails if one of `paths` is in the directory that a daemon has of its own.
+pub(crate) fn refuse_in_run(paths: &[&Path]) -> Result<(), Error> {
+    let real = |path: &&Path| path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+    let Some(found) = paths.iter().map(real).find(|path| path.starts_with(RUN)) else {
+        return Ok(());
+    };
+    let reason = "the daemon has a /run of its own".to_owned();
+    Err(Error::Unsuitable { what: show(&found), reason })
 }
 
 /// A root with /proc and /dev mounted in it, until the value is dropped.

@@ -13,7 +13,7 @@ mod copies;
 mod fixture;
 mod visits;
 
-pub use fixture::CloneOptions;
+pub use fixture::{CloneOptions, PACKAGES};
 
 use crate::Error;
 use crate::command::show;

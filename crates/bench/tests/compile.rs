@@ -4,9 +4,10 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use synconce_bench::Error;
 use synconce_bench::compile::{CompileOptions, measure};
 use synconce_bench::report::BenchReport;
+use synconce_bench::runner::WarmUp;
+use synconce_bench::{Common, Error};
 
 const STAND_IN: &str = "#!/bin/sh\nwhile [ $# -gt 0 ] && [ \"$1\" != -- ]; do shift; done\nshift\n\
                         export UNDER=synconce\nexec \"$@\"\n";
@@ -37,9 +38,13 @@ impl Fixture {
     }
 
     fn options(&self, command: &str) -> CompileOptions {
-        let mut options = CompileOptions::new(self.path("source"), self.path("work"));
-        options.common.settings.rounds = 1;
-        CompileOptions { command: command.to_owned(), ..options }
+        CompileOptions {
+            common: Common::new(self.path("work"), 1, WarmUp::Baselines),
+            source: self.path("source"),
+            jobs: 2,
+            command: command.to_owned(),
+            prepare: None,
+        }
     }
 
     fn measure(&self, options: &CompileOptions) -> Result<BenchReport, Error> {

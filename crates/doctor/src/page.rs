@@ -10,6 +10,7 @@ mod place;
 
 use crate::finding::{Action, Finding};
 use crate::text::price;
+use crate::units::{bytes, seconds, whole};
 use askama::Template;
 use synconce_chart::{Bar, BarChart, Text};
 
@@ -83,6 +84,9 @@ struct Cell {
     number: Option<f64>,
 }
 
+/// Returns the cell of a row.
+type CellOf<'a, T> = &'a dyn Fn(&T) -> Cell;
+
 impl Page {
     /// Returns the text of a page.
     fn text(
@@ -128,26 +132,28 @@ impl Part {
         (chart.bars.len() > 1).then_some(Self::Chart(chart))
     }
 
-    /// Returns a table of the first of `all`, without the columns in which no row has anything.
-    fn table<T>(
+    /// Returns a table of the first of `all`. Each column has a head and the cell of a row. The columns
+    /// in which no row has anything are left out.
+    fn table<T, const N: usize>(
         title: &'static str,
-        columns: impl IntoIterator<Item = Column>,
         all: &[T],
-        cells: impl Fn(&T) -> Vec<Cell>,
+        columns: [(Column, CellOf<'_, T>); N],
     ) -> Option<Self> {
         let rest = match all.len().saturating_sub(ROWS) {
             0 => Text::default(),
             count => format!("{count} more are not shown here: --json has all.").into(),
         };
-        let mut rows: Vec<Vec<Cell>> = all.iter().take(ROWS).map(cells).collect();
-        let mut columns: Vec<Column> = columns.into_iter().collect();
-        for at in (0..columns.len()).rev() {
-            if rows.iter().all(|row| row[at].text.is_empty()) {
-                columns.remove(at);
-                rows.iter_mut().for_each(|row| drop(row.remove(at)));
+        let shown = &all[..all.len().min(ROWS)];
+        let mut table = Table { title, columns: Vec::new(), rows: Vec::new(), rest };
+        table.rows.resize_with(shown.len(), Vec::new);
+        for (column, cell) in columns {
+            let cells: Vec<_> = shown.iter().map(cell).collect();
+            if cells.iter().any(|cell| !cell.text.is_empty()) {
+                table.columns.push(column);
+                table.rows.iter_mut().zip(cells).for_each(|(row, cell)| row.push(cell));
             }
         }
-        (!all.is_empty()).then_some(Self::Table(Table { title, columns, rows, rest }))
+        (!all.is_empty()).then_some(Self::Table(table))
     }
 }
 
@@ -172,6 +178,18 @@ impl Cell {
 
     fn number(shown: String, number: f64) -> Self {
         Self { text: shown.into(), number: Some(number) }
+    }
+
+    fn count(count: u64) -> Self {
+        Self::number(whole(count as f64), count as f64)
+    }
+
+    fn bytes(count: u64) -> Self {
+        Self::number(bytes(count as f64), count as f64)
+    }
+
+    fn seconds(value: f64) -> Self {
+        Self::number(seconds(value), value)
     }
 }
 

@@ -90,15 +90,11 @@ fn etcd(times: &Times) -> String {
 
 fn random(writes: &Writes) -> String {
     let rate = bytes(writes.bytes_per_second);
-    format!(
-        "{} random writes of 4 KiB a second, {rate}/s by {}",
-        whole(writes.per_second),
-        writes.by
-    )
+    format!("{} random writes of 4 KiB a second, {rate}/s", whole(writes.per_second))
 }
 
 fn sequential(writes: &Writes) -> String {
-    format!("bandwidth {}/s by {}", bytes(writes.bytes_per_second), writes.by)
+    format!("bandwidth {}/s", bytes(writes.bytes_per_second))
 }
 
 /// Adds a line with a name and words.

@@ -81,9 +81,6 @@ impl Directories {
     ///
     /// Syncs the whole file system instead if one of the directories cannot be opened, or cannot be
     /// synced alone.
-    ///
-    /// # Errors
-    /// Names the act and path.
     pub(crate) fn sync_names(&self, handle: BorrowedFd<'_>, directory: &Path) -> Result<(), Error> {
         let Ok(levels) = climb(handle) else {
             return file_system::sync(handle).on("cannot sync the file system of", directory);

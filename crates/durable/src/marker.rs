@@ -125,9 +125,6 @@ impl Marker {
 
     /// Adds `system` to the file systems of the engaged marker, durably. Only then may calls on
     /// `system` be held.
-    ///
-    /// # Errors
-    /// Names the act and path.
     pub fn name(&mut self, system: &FileSystem) -> Result<(), Error> {
         let written = &mut self.content.public.text;
         if RunRecord::from_public(written).is_ok_and(|record| record.file_systems.contains(system))

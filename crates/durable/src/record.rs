@@ -78,9 +78,6 @@ impl RunRecord {
     /// Parses the public part from `text`, followed by the file systems that were added later.
     /// Ignores an incomplete entry at the end, which was never durable: no call on its file system
     /// was held.
-    ///
-    /// # Errors
-    /// Those of `serde_json`.
     pub fn from_public(text: &[u8]) -> serde_json::Result<Self> {
         let mut reader = serde_json::Deserializer::from_slice(text);
         let mut record = Self::deserialize(&mut reader)?;
@@ -91,9 +88,6 @@ impl RunRecord {
     }
 
     /// Returns the content of the public file and of the private file.
-    ///
-    /// # Errors
-    /// Those of `serde_json`.
     pub(crate) fn to_files(&self) -> serde_json::Result<(Vec<u8>, Vec<u8>)> {
         let public = serde_json::to_vec_pretty(&self.public())?;
         let private = self.private.as_ref().map(serde_json::to_vec_pretty).transpose()?;

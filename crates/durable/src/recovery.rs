@@ -167,9 +167,6 @@ pub(crate) fn is_in_flight(file: &File, path: &Path) -> bool {
 
 /// Removes the marker `found` durably. A missing marker is no error: another process may have
 /// removed it, or this process through another name of the directory.
-///
-/// # Errors
-/// Names the act and path.
 pub fn clear(found: &FoundMarker) -> Result<(), Error> {
     let directory = found.path.parent().unwrap_or(Path::new("/"));
     match std::fs::remove_file(&found.path) {

@@ -127,9 +127,6 @@ pub fn hard_link(existing: &Path, path: &Path) -> Result<(), Error> {
 }
 
 /// Renames the file `from` to `to`, and replaces a file that is there.
-///
-/// # Errors
-/// Names the act and path.
 pub fn rename(from: &Path, to: &Path) -> Result<(), Error> {
     let (old, new) = (NameInDirectory::open(from)?, NameInDirectory::open(to)?);
     rustix::fs::renameat(&old.directory, old.name(), &new.directory, new.name())
@@ -140,9 +137,6 @@ pub fn rename(from: &Path, to: &Path) -> Result<(), Error> {
 }
 
 /// Removes the file or link `path`. A missing file is no error.
-///
-/// # Errors
-/// Names the act and path.
 pub fn remove(path: &Path) -> Result<(), Error> {
     let place = NameInDirectory::open(path)?;
     match rustix::fs::unlinkat(&place.directory, place.name(), AtFlags::empty()) {
@@ -154,9 +148,6 @@ pub fn remove(path: &Path) -> Result<(), Error> {
 }
 
 /// Removes the unfinished file of a write of `path` that a crash ended, if there is one.
-///
-/// # Errors
-/// Names the act and path.
 pub fn remove_unfinished(path: &Path) -> Result<(), Error> {
     if path.parent().is_some_and(Path::is_dir) {
         remove(&path.with_file_name(temporary(path)))
@@ -193,9 +184,6 @@ pub fn make_directories_above(path: &Path) -> Result<(), Error> {
 }
 
 /// Makes the directory `path`, readable by all. An existing directory stays as it is.
-///
-/// # Errors
-/// Names the act and path.
 pub fn make_directory(path: &Path) -> Result<(), Error> {
     let mode = Mode::from_raw_mode(0o755);
     let place = NameInDirectory::open(path)?;
@@ -211,9 +199,6 @@ pub fn make_directory(path: &Path) -> Result<(), Error> {
 }
 
 /// Removes the directory `path` if it is empty.
-///
-/// # Errors
-/// Names the act and path.
 pub fn remove_directory_if_empty(path: &Path) -> Result<(), Error> {
     if !path.is_dir() {
         return Ok(());
@@ -226,9 +211,6 @@ pub fn remove_directory_if_empty(path: &Path) -> Result<(), Error> {
 }
 
 /// Syncs the directory of `path`, in which another program has changed names.
-///
-/// # Errors
-/// Names the act and path.
 pub fn sync_directory_of(path: &Path) -> Result<(), Error> {
     NameInDirectory::open(path)?.sync()
 }

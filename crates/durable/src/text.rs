@@ -8,17 +8,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// Serialises `path` as text in which bytes that are not UTF-8 are replaced.
-///
-/// # Errors
-/// Those of `serializer`.
 pub fn path<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
     path.to_string_lossy().serialize(serializer)
 }
 
 /// Serialises an optional path, as [`path`] does.
-///
-/// # Errors
-/// Those of `serializer`.
 pub fn path_if_any<S: Serializer>(
     path: &Option<PathBuf>,
     serializer: S,
@@ -27,9 +21,6 @@ pub fn path_if_any<S: Serializer>(
 }
 
 /// Serialises several paths, as [`path`] does.
-///
-/// # Errors
-/// Those of `serializer`.
 pub fn paths<S: Serializer>(paths: &[PathBuf], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_seq(paths.iter().map(|path| path.to_string_lossy()))
 }

@@ -8,9 +8,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use synconce_fs::{
-    CopyMode, CopyOptions, FingerprintOptions, compare, copy, fingerprint, remove, threads,
-};
+use synconce_fs::{CopyMode, CopyOptions, compare, copy, fingerprint, remove, threads};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args_os().skip(1);
@@ -44,8 +42,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             eprintln!("{:?}", copy(source.as_fd(), target.as_fd(), &options, &())?);
         }
         Some("fingerprint") => {
-            let options = FingerprintOptions { threads, ..FingerprintOptions::default() };
-            let fingerprint = fingerprint(File::open(&path)?.as_fd(), &options, &())?;
+            let fingerprint = fingerprint(File::open(&path)?.as_fd(), threads, &())?;
             eprintln!("{} entries, {} bytes", fingerprint.entries, fingerprint.bytes);
         }
         Some("compare") => {

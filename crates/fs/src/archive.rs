@@ -40,9 +40,9 @@ use synconce_durable::error::Error;
 
 use crate::progress::Progress;
 
-pub use pack::{PackOptions, Packed, pack};
+pub use pack::{Packed, pack};
 pub use source::{ArchiveSource, open};
-pub use unpack::{UnpackOptions, Unpacked, unpack, unpack_from};
+pub use unpack::{Unpacked, unpack, unpack_from};
 
 /// The block size of a tar in bytes.
 const BLOCK: u64 = 512;

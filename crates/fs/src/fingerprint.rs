@@ -16,30 +16,13 @@ use sha2::{Digest, Sha256};
 use synconce_sys::btrfs;
 
 pub use self::order::compare_fingerprints;
+use crate::Error;
 use crate::Progress;
 use crate::walk::directory::{Mounts, kind_of, look, look_at};
 use crate::walk::node::{DirFds, anew, path_of_root, shown};
 use crate::walk::tally::Tally;
 use crate::walk::visitor::{At, Entered, Left, Visitor};
 use crate::walk::walk;
-use crate::{Error, threads};
-
-/// What a fingerprint covers.
-#[derive(Debug, Clone)]
-pub struct FingerprintOptions {
-    /// Leaves out the number of links and the ctime, which a hard link in another tree
-    /// changes. Changes that are visible only in the ctime are then missed: changes of
-    /// extended attributes, and content that is written and then given its old mtime.
-    pub ignore_links: bool,
-    /// The number of threads.
-    pub threads: usize,
-}
-
-impl Default for FingerprintOptions {
-    fn default() -> Self {
-        Self { ignore_links: false, threads: threads() }
-    }
-}
 
 /// A fingerprint of a tree.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,9 +32,6 @@ pub struct Fingerprint {
     pub entries: u64,
     /// The bytes that the tree takes on the disk; a file with several names counts once.
     pub bytes: u64,
-    /// Whether the fingerprint was taken with [`FingerprintOptions::ignore_links`].
-    #[serde(default)]
-    pub ignores_links: bool,
     /// The directories: the root first, each parent before its children, and children in the
     /// order of names. A map of paths would grow with the square of a tree's depth.
     pub directories: Vec<Fingerprinted>,
@@ -84,8 +64,8 @@ impl From<(u32, String, String)> for Fingerprinted {
     }
 }
 
-/// Takes the fingerprint of the tree in the directory `tree`, by one statx(2) per entry and
-/// without reading contents. Changes of extended attributes show in the ctime.
+/// Takes the fingerprint of the tree in the directory `tree` by so many `threads`, by one statx(2)
+/// per entry and without reading contents. Changes of extended attributes show in the ctime.
 ///
 /// A rename of `tree` itself changes the fingerprint of the root. Mounts are not crossed; a
 /// mount point changes the fingerprint.
@@ -94,13 +74,12 @@ impl From<(u32, String, String)> for Fingerprinted {
 /// A directory cannot be read; `ECANCELED`.
 pub fn fingerprint(
     tree: BorrowedFd<'_>,
-    options: &FingerprintOptions,
+    threads: usize,
     progress: &dyn Progress,
 ) -> Result<Fingerprint, Error> {
     let root = DirFds { first: anew(tree)?, second: None };
     let fingerprinting = Fingerprinting {
         tree,
-        ignores_links: options.ignore_links,
         is_btrfs: btrfs::is_btrfs(tree).unwrap_or(false),
         progress,
         next: AtomicU32::new(1),
@@ -111,20 +90,18 @@ pub fn fingerprint(
     let sheet = Sheet::new(0);
     sheet.add(&fingerprinting.digest(c"", &stat));
     let blocks = stat.stx_blocks;
-    walk(&fingerprinting, root, sheet, options.threads)?;
+    walk(&fingerprinting, root, sheet, threads)?;
     let sum = fingerprinting.sum.into_inner().unwrap_or_else(PoisonError::into_inner);
     let linked: u64 = sum.linked.values().sum();
     Ok(Fingerprint {
         entries: sum.entries,
         bytes: (sum.blocks + linked + blocks) * 512,
-        ignores_links: options.ignore_links,
         directories: order::ordered(sum.directories),
     })
 }
 
 struct Fingerprinting<'a> {
     tree: BorrowedFd<'a>,
-    ignores_links: bool,
     is_btrfs: bool,
     progress: &'a dyn Progress,
     /// The next directory's number, which is above its parent's number.
@@ -183,12 +160,8 @@ impl Fingerprinting<'_> {
         let mut text = [0; 64];
         let (mut mtime, ctime) = (stat.stx_mtime, stat.stx_ctime);
         let (mut changed, mut nanoseconds) = (ctime.tv_sec, ctime.tv_nsec);
-        let mut links = stat.stx_nlink;
         if self.is_btrfs && stat.stx_ino == btrfs::EMPTY_DIRECTORY {
             (mtime.tv_sec, mtime.tv_nsec, changed, nanoseconds) = (0, 0, 0, 0);
-        }
-        if self.ignores_links {
-            (changed, nanoseconds, links) = (0, 0, 0);
         }
         let wide = [stat.stx_size, stat.stx_ino, mtime.tv_sec as u64, changed as u64];
         let narrow = [
@@ -197,7 +170,7 @@ impl Fingerprinting<'_> {
             stat.stx_gid,
             stat.stx_rdev_major,
             stat.stx_rdev_minor,
-            links,
+            stat.stx_nlink,
             mtime.tv_nsec,
             nanoseconds,
         ];

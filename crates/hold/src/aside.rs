@@ -165,9 +165,6 @@ pub fn set_aside(request: &AsideRequest<'_>) -> Result<Journal, AsideError> {
 
 /// Gives up what a crash of an earlier [`set_aside`] left undone, if an operator has put back
 /// every file of it. Returns `false`, and changes nothing, if a file is still set aside.
-///
-/// # Errors
-/// Names the path.
 pub fn abandon(name: &str) -> Result<bool, Error> {
     let mut journal = Journal::read(name)?;
     let mut unfinished: Vec<_> = journal.sets.iter_mut().filter(|set| !set.finished).collect();

@@ -10,9 +10,7 @@
 //! kind = "bolt"
 //! ```
 
-use serde::de::Error;
-use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::{Map, Value};
+use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -188,9 +186,6 @@ impl Config {
             Unusable::Read(path.clone(), error, names)
         };
         let text = text.map_err(unreadable)?;
-        if let Some(why) = former(&text) {
-            return Err(Unusable::Value(path, why.to_owned()));
-        }
         let config: Self = toml::from_str(&text).map_err(|error| match unknown_kind(&text) {
             Some(kind) => Unusable::Kind(path.clone(), kind),
             None => Unusable::Parse(path.clone(), error),
@@ -266,40 +261,6 @@ impl Config {
                 }
             }
         }
-        None
-    }
-}
-
-/// Reads the description of a hold in a marker. Those of older versions can have what is refused in a
-/// hold's file now: the fields have no effect, and `check` asks for a decision.
-pub(crate) fn of_marker<'de, D: Deserializer<'de>>(marker: D) -> Result<Config, D::Error> {
-    let mut fields = Map::<String, Value>::deserialize(marker)?;
-    fields.remove("check");
-    fields.remove("own_option");
-    if fields.get("after_crash").and_then(Value::as_str) == Some("check") {
-        fields.remove("after_crash");
-    }
-    Config::deserialize(Value::Object(fields)).map_err(D::Error::custom)
-}
-
-/// Why `check` is no longer a value of `after_crash`, nor a field.
-const CHECK: &str = "after_crash: \"check\" is no longer possible, because no check of a database \
-    finds half a transaction; say \"wipe\" (set the files aside) or \"refuse\" (you decide), and \
-    remove the field check";
-
-/// Why `own_option` is no longer a field.
-const OWN_OPTION: &str = "own_option is no longer possible, because no stop could know of each \
-    lost write; remove the field, and the files are held; the daemon's own option may stay";
-
-/// Returns why the hold's file `text` cannot be used, if it asks for what older versions did.
-fn former(text: &str) -> Option<&'static str> {
-    let table = text.parse::<toml::Table>().ok()?;
-    let after_crash = table.get("after_crash").and_then(toml::Value::as_str);
-    if after_crash == Some("check") || table.contains_key("check") {
-        Some(CHECK)
-    } else if table.contains_key("own_option") {
-        Some(OWN_OPTION)
-    } else {
         None
     }
 }

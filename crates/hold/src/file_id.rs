@@ -28,9 +28,6 @@ pub struct FileId {
 impl FileId {
     /// Returns the identity of the file at `path`, which may be a link. Returns `None` if no file
     /// is there.
-    ///
-    /// # Errors
-    /// Names a path that cannot be looked at.
     pub fn read(path: &Path) -> Result<Option<Self>, Error> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         match rustix::fs::open(path, flags, Mode::empty()) {

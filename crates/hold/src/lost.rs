@@ -15,9 +15,6 @@ use synconce_durable::error::Error;
 /// While the file system stays mounted, the kernel has every write.
 ///
 /// A recovery removes the mark, too: a recovery that was cut short has its journal.
-///
-/// # Errors
-/// Names the path that cannot be looked at.
 pub(crate) fn unclean(config: &Config) -> Result<Option<Unclean>, Error> {
     if Journal::read(&config.name)?.is_setting_aside() {
         return Ok(Some(Unclean::Marker));

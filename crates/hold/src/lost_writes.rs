@@ -82,17 +82,11 @@ pub(crate) fn is_noted(name: &str) -> bool {
 }
 
 /// Removes the note that [`is_noted`] finds. A restore still finds its own.
-///
-/// # Errors
-/// Names the note.
 pub(crate) fn forget(name: &str) -> Result<(), Error> {
     in_state_directory(name, FAILED)?.map_or(Ok(()), |note| runtime::remove_note(&note))
 }
 
 /// Notes for a restore that `system` has lost writes of the hold `name`.
-///
-/// # Errors
-/// Names the note.
 pub(crate) fn note_for_restore(name: &str, system: &FileSystem) -> Result<(), Error> {
     make(name, &unsynced(system))
 }

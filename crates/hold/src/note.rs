@@ -26,9 +26,6 @@ const FAILED: &str = "failed";
 /// is mounted, as the target of a link: a crash keeps a link whole or not at all. The note has the
 /// identity of its directory, too: a backup of the files that was made meanwhile has a copy of the
 /// note.
-///
-/// # Errors
-/// Names the act and path.
 pub(crate) fn write(place: &ResolvedPath, scratch: &SafeDirectory) -> Result<(), Error> {
     if mutant::is("hold-note-unwritten") {
         return Ok(());
@@ -49,9 +46,6 @@ fn super_block_of(place: &ResolvedPath) -> Result<String, Error> {
 /// Replaces the note beside `place` after a lost write. If the marker is lost later, with its
 /// container, [`unclean`](crate::lost::unclean) still finds the hold interrupted, and
 /// [`has_lost_writes`] the loss. A read-only disk keeps the old note.
-///
-/// # Errors
-/// Names the act and path.
 pub(crate) fn void(place: &ResolvedPath) -> Result<(), Error> {
     if mutant::is("hold-loss-unmarked") {
         return Ok(());

@@ -23,9 +23,6 @@ impl ReadOnly {
     /// Makes the overlays that are mounted at `places` read-only, all or none of them.
     ///
     /// Returns `None` if a file of one is open for writing for as long as a verb waits.
-    ///
-    /// # Errors
-    /// Names the act and path.
     pub fn make(places: &[(ResolvedPath, Mount)]) -> Result<Option<Self>, Error> {
         let mut made = None;
         eventually(|| {
@@ -52,9 +49,6 @@ impl ReadOnly {
     }
 
     /// Makes those of `places` writable again that a stop has left read-only: it was killed.
-    ///
-    /// # Errors
-    /// Names the act and path.
     pub fn undo(places: &[(ResolvedPath, Mount)]) -> Result<(), Error> {
         for (place, mount) in places.iter().filter(|(_, mount)| is_read_only(mount)) {
             set(&pick(place, mount)?, "rw").on("cannot make writable", &place.path())?;

@@ -1,6 +1,6 @@
 //! The durable marker of a hold.
 
-use crate::config::{self, Config, Held};
+use crate::config::{Config, Held};
 use crate::file_id::FileId;
 use crate::file_system::FileSystem;
 use crate::lost_writes::{self, Loss};
@@ -28,7 +28,6 @@ pub struct HoldRecord {
     /// The file systems of the held files.
     pub file_systems: Vec<FileSystem>,
     /// What is held, and what a crash costs, as the hold's file said at the start.
-    #[serde(deserialize_with = "config::of_marker")]
     pub config: Config,
     /// The disks that lost writes: what is on them may be damaged, in this boot, too.
     #[serde(default)]
@@ -117,9 +116,6 @@ impl HoldRecord {
 
     /// Returns the first held path that is without the mark of its overlay: a snapshot from before
     /// the hold, or a backup, was restored. A missing file is no such path.
-    ///
-    /// # Errors
-    /// Names the path that cannot be looked at.
     pub(crate) fn restored(&self) -> Result<Option<PathBuf>, Error> {
         // After a write-back error a stop had removed the marks already.
         if self.ending || self.has_noted_failure() {
@@ -265,9 +261,6 @@ impl HoldRecord {
     }
 
     /// Removes the marker of the hold `name` durably.
-    ///
-    /// # Errors
-    /// Names the act and path.
     pub fn clear(name: &str) -> Result<(), Error> {
         replace::remove(&state_directory::marker(name))?;
         // Without a marker the file says nothing, and the next start makes it anew.
@@ -277,9 +270,6 @@ impl HoldRecord {
     }
 
     /// Returns the names of the holds that have a marker, sorted.
-    ///
-    /// # Errors
-    /// Names the directory.
     pub fn names() -> Result<Vec<String>, Error> {
         state_directory::names_with(MARKER)
     }

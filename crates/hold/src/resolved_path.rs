@@ -80,9 +80,6 @@ impl ResolvedPath {
     }
 
     /// Opens the held file below its overlay, to be locked.
-    ///
-    /// # Errors
-    /// Names the file.
     pub(crate) fn open_below(&self) -> Result<OwnedFd, Error> {
         let upper = match self.scratch()? {
             Some(scratch) => scratch.inner(OsStr::new(UPPER))?,

@@ -93,9 +93,6 @@ impl Look {
 }
 
 /// Returns the state of the hold of `name`: by its marker, or by `config` if it has none.
-///
-/// # Errors
-/// Names the act and path.
 pub fn status(
     name: &str,
     config: Option<&Config>,

@@ -59,9 +59,6 @@ pub(crate) struct ContainerRule {
 
 /// Returns whether the operator's file of the system at `root` makes the roots of build steps
 /// volatile.
-///
-/// # Errors
-/// A message for the user.
 pub fn are_step_roots_volatile(root: &Path) -> Result<bool, String> {
     let file = root.join(PATH.trim_start_matches('/'));
     Ok(Settings::read(&file)?.step_root == StepRoot::Volatile)
@@ -69,18 +66,12 @@ pub fn are_step_roots_volatile(root: &Path) -> Result<bool, String> {
 
 impl Settings {
     /// Reads the operator's file; a missing file is the default.
-    ///
-    /// # Errors
-    /// A message for the user.
     pub(crate) fn of_this_machine() -> Result<Self, String> {
         let path = std::env::var_os(FILE).map_or_else(|| PathBuf::from(PATH), PathBuf::from);
         Self::read(&path)
     }
 
     /// Reads the file at `path`; a missing file is the default.
-    ///
-    /// # Errors
-    /// A message for the user.
     pub(crate) fn read(path: &Path) -> Result<Self, String> {
         match std::fs::read_to_string(path) {
             Ok(text) => toml::from_str(&text).map_err(|error: toml::de::Error| {

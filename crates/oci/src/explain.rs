@@ -17,9 +17,6 @@ const GAPS: &str = "opens with O_SYNC or O_DSYNC, writes with RWF_SYNC or RWF_DS
 
 /// Explains the bundle that `arguments` begin with. The runtime's arguments may follow; by
 /// default they are guessed from the bundle's path.
-///
-/// # Errors
-/// A message for the user.
 pub fn explain(name: &OsStr, arguments: &[OsString]) -> Result<String, String> {
     let Some((bundle, rest)) = arguments.split_first() else {
         return Err("usage: synconce-oci --explain BUNDLE [RUNTIME ARGUMENT...]".to_owned());

@@ -181,9 +181,6 @@ pub(crate) fn of_delete(call: &Invocation) -> Result<Unsynced, String> {
 }
 
 /// Reads the mounts in the namespace of this process.
-///
-/// # Errors
-/// A message for the user.
 pub(crate) fn read_mounts() -> Result<Vec<Mount>, String> {
     mounts::read("self")
         .map_err(|error| format!("cannot read /proc/self/mountinfo: {}", reason(&error)))

@@ -154,9 +154,6 @@ impl std::fmt::Display for PlanError {
 
 impl WrapPlan {
     /// Plans for `call`, which was made in `directory`, by default the working directory.
-    ///
-    /// # Errors
-    /// A message for the user.
     pub(crate) fn for_call(
         call: Invocation,
         settings: &Settings,

@@ -14,3 +14,4 @@ pub mod filesystem;
 pub mod mounts;
 pub mod namespaces;
 pub mod super_block;
+pub mod version;

@@ -13,8 +13,8 @@ use synconce_durable::replace::{self, Rights};
 /// Makes the changes of `plan`, after writing a journal that can undo them.
 ///
 /// # Errors
-/// The error names the act and the path. The changes of a first set-up are taken back. What cannot be
-/// taken back is in the journal, and so are the changes of a later set-up.
+/// The changes of a first set-up are taken back. What cannot be taken back is in the journal, and so are
+/// the changes of a later set-up.
 pub fn apply(plan: &Plan, host: &Host, engine: Engine) -> Result<(), Error> {
     if plan.changes.is_empty() {
         return Ok(());

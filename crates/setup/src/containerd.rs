@@ -129,13 +129,8 @@ fn format(file: &TomlFile) -> Result<Option<Format>, NotEdited> {
 
 /// Returns the format for a new file, by containerd's version.
 fn by_version(host: &Host, plan: &mut Plan) -> Format {
-    let path = host.first_executable(&PLACES);
-    let said = path.and_then(|path| host.version(Path::new(path)));
-    let is_second = |said: &str| {
-        said.split_whitespace().any(|word| word.trim_start_matches('v').starts_with("2."))
-    };
-    match said {
-        Some(said) if is_second(&said) => THIRD,
+    match host.version(host.first_executable(&PLACES)) {
+        Some((2, _)) => THIRD,
         Some(_) => SECOND,
         None => {
             plan.notes.push(

@@ -149,8 +149,7 @@ fn dockerd<'a>(host: &Host, service: &'a Service) -> Option<&'a str> {
 }
 
 fn version(host: &Host, dockerd: Option<&str>) -> Option<u32> {
-    let said = dockerd.and_then(|path| host.version(Path::new(path)));
-    said.as_deref().and_then(major)
+    host.version(dockerd).map(|(major, _)| major)
 }
 
 /// Returns the variable with its value by which the embedded BuildKit is given its runc, which is in
@@ -287,13 +286,6 @@ fn choose(dockerd: Option<&str>, version: Option<u32>) -> (RuncWay, String) {
     }
 }
 
-/// Returns the major version from the output of `dockerd --version`.
-pub(crate) fn major(said: &str) -> Option<u32> {
-    let number =
-        said.split_whitespace().find(|word| word.starts_with(|c: char| c.is_ascii_digit()));
-    number?.split('.').next()?.parse().ok()
-}
-
 /// Returns dockerd's PATH with `directory` first.
 fn path(host: &Host, service: &Service, directory: &str) -> Result<String, Error> {
     let set = service.variable("PATH");
@@ -381,6 +373,3 @@ fn still_recorded(host: &Host, containers: &Path) -> Result<Option<Error>, Error
     let remedy = "remove them, or make them again with --runtime runc; or give --force as well";
     Ok(Some(NotEdited::new(reason, remedy).in_file(&host.real(containers)).into()))
 }
-
-#[cfg(test)]
-mod tests;

@@ -12,6 +12,7 @@ use synconce_durable::error::{Context, Error as Failed};
 use synconce_durable::replace::Rights;
 use synconce_durable::text::quote;
 use synconce_probe::mounts;
+use synconce_probe::version::numbers;
 
 /// The name of synconce-oci as a runtime, in the configuration of every engine.
 pub const RUNTIME_NAME: &str = "synconce";
@@ -145,9 +146,10 @@ impl Host {
         paths.iter().copied().find(|path| self.is_executable(Path::new(path)))
     }
 
-    /// Returns the version that the program `path` prints, or `None` if it cannot be executed.
-    pub(crate) fn version(&self, path: &Path) -> Option<String> {
-        (self.version)(&self.root, path)
+    /// Returns the major and the minor version that `program` prints; `None` if there is no such
+    /// program, or if it prints none.
+    pub(crate) fn version(&self, program: Option<&str>) -> Option<(u32, u32)> {
+        numbers(&(self.version)(&self.root, Path::new(program?))?)
     }
 
     /// Resolves the links in `path` as the system would; the end of the path need not exist.
@@ -206,7 +208,7 @@ impl Host {
     /// Returns what is at the resolved `path`.
     ///
     /// # Errors
-    /// The error names the act and the path. Anything but a file or link is refused.
+    /// Anything but a file or link is refused.
     pub(crate) fn look(&self, path: &Path) -> Result<PathState, Error> {
         let real = self.real(path);
         let metadata = match fs::symlink_metadata(&real) {
@@ -227,7 +229,7 @@ impl Host {
     /// file.
     ///
     /// # Errors
-    /// The error names the act and the path. A file that is no UTF-8 is refused.
+    /// A file that is no UTF-8 is refused.
     pub(crate) fn text(&self, path: &Path) -> Result<(PathBuf, Option<String>), Error> {
         let resolved = self.resolve(path)?;
         let PathState::File(bytes, _) = self.look(&resolved)? else { return Ok((resolved, None)) };
@@ -244,9 +246,6 @@ impl Host {
     }
 
     /// Returns the files in the directory `path` whose names end in `suffix`, sorted by name.
-    ///
-    /// # Errors
-    /// The error names the act and the path.
     pub(crate) fn list(&self, path: &Path, suffix: &str) -> Result<Vec<PathBuf>, Failed> {
         let real = self.real(&self.resolve(path)?);
         let entries = match fs::read_dir(&real) {

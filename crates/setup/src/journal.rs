@@ -265,7 +265,7 @@ impl Journal {
     /// Writes the journal durably.
     ///
     /// # Errors
-    /// The error names the act and the path. The caller must then change no file.
+    /// The caller must then change no file.
     pub fn write(&self, host: &Host, engine: Engine) -> Result<(), Failed> {
         let path = path(host, engine);
         let text = serde_json::to_vec_pretty(self).map_err(std::io::Error::from);
@@ -279,7 +279,7 @@ impl Journal {
     /// Removes the journal and the directories that were made for it.
     ///
     /// # Errors
-    /// The error names the act and the path. The undo can be repeated.
+    /// The undo can be repeated.
     pub(crate) fn remove(&self, host: &Host, engine: Engine) -> Result<(), Failed> {
         let path = path(host, engine);
         replace::remove(&path)?;

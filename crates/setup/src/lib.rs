@@ -59,12 +59,9 @@ use std::path::Path;
 impl Engine {
     /// Returns what makes the engine read its files again.
     pub fn restart(self, host: &Host) -> String {
-        match self {
-            Self::Podman => "the next podman or buildah reads the changed files".to_owned(),
-            Self::Docker => held::restart(host, HeldDaemon::Docker),
-            Self::Buildkit => held::restart(host, HeldDaemon::Buildkit),
-            Self::Containerd => held::restart(host, HeldDaemon::Containerd),
-            Self::Held(daemon) => held::restart(host, daemon),
+        match self.daemon() {
+            None => "the next podman or buildah reads the changed files".to_owned(),
+            Some(daemon) => held::restart(host, daemon),
         }
     }
 }
@@ -126,15 +123,11 @@ pub fn new_databases(plan: &Plan, host: &Host) -> Option<usize> {
 /// # Errors
 /// A unit that cannot be read.
 pub fn not_installed(engine: Engine, host: &Host) -> Result<Option<String>, Error> {
-    let (names, places): (&str, &[&str]) = match engine {
-        Engine::Podman => ("podman and buildah are", &podman::PLACES),
-        Engine::Docker | Engine::Held(HeldDaemon::Docker) => ("dockerd is", &docker::PLACES),
-        Engine::Buildkit | Engine::Held(HeldDaemon::Buildkit) => {
-            ("buildkitd is", &buildkit::PLACES)
-        }
-        Engine::Containerd | Engine::Held(HeldDaemon::Containerd) => {
-            ("containerd is", &containerd::PLACES)
-        }
+    let (names, places): (&str, &[&str]) = match engine.daemon() {
+        None => ("podman and buildah are", &podman::PLACES),
+        Some(HeldDaemon::Docker) => ("dockerd is", &docker::PLACES),
+        Some(HeldDaemon::Buildkit) => ("buildkitd is", &buildkit::PLACES),
+        Some(HeldDaemon::Containerd) => ("containerd is", &containerd::PLACES),
     };
     let started = running::program(engine, host)?;
     let places: Vec<_> = started.as_deref().into_iter().chain(places.iter().copied()).collect();

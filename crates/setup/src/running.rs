@@ -195,15 +195,11 @@ pub(crate) fn find(
 /// # Errors
 /// A unit that cannot be read.
 pub(crate) fn program(engine: Engine, host: &Host) -> Result<Option<String>, Error> {
-    let service = match engine {
-        Engine::Podman => return Ok(None),
-        Engine::Docker | Engine::Held(HeldDaemon::Docker) => {
-            Service::read(host, "docker", Path::new(""))
-        }
-        Engine::Buildkit | Engine::Held(HeldDaemon::Buildkit) => buildkit::service(host),
-        Engine::Containerd | Engine::Held(HeldDaemon::Containerd) => {
-            Service::read(host, "containerd", Path::new(""))
-        }
+    let service = match engine.daemon() {
+        None => return Ok(None),
+        Some(HeldDaemon::Docker) => Service::read(host, "docker", Path::new("")),
+        Some(HeldDaemon::Buildkit) => buildkit::service(host),
+        Some(HeldDaemon::Containerd) => Service::read(host, "containerd", Path::new("")),
     };
     Ok(service?.program().map(str::to_owned))
 }

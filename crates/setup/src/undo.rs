@@ -88,8 +88,7 @@ pub(crate) fn free_place(directory: &Path, path: &Path, at: usize) -> PathBuf {
 /// Restores everything, and removes the journal.
 ///
 /// # Errors
-/// The error names the act and the path. Files that are not restored yet are still in the
-/// journal.
+/// Files that are not restored yet are still in the journal.
 pub fn carry_out(undo: &Undo, host: &Host, engine: Engine) -> Result<(), Error> {
     let mut begun = undo.journal.clone();
     begun.undoing();

@@ -55,7 +55,7 @@ impl Verified<'_> {
     /// files differ by those that [`verify`] computed.
     ///
     /// # Errors
-    /// A file that differs cannot be read. The error names the act and the path.
+    /// A file that differs cannot be read.
     pub fn accept(&self, progress: &dyn Progress) -> Result<(), Error> {
         for Altered { id, alteration, content, .. } in &self.altered {
             if !content.files.is_empty() {
@@ -93,9 +93,6 @@ pub enum Compare {
 /// Compares the entries of the tree's layers, in all generations, with the layers' fingerprints,
 /// and returns the layers that differ. If contents are compared, first takes the checksums of each
 /// layer that has none, is unchanged and can be read.
-///
-/// # Errors
-/// The error names the act and the path.
 pub fn verify<'a>(
     store: &'a Store,
     name: &TreeName,
@@ -143,9 +140,6 @@ fn due<'a>(store: &'a Store, reading: &'a Reading<'_>) -> impl Iterator<Item = &
 /// Returns whether [`verify`] of the tree `name`, or [`fsck`] if there is no name, syncs. Only a
 /// snapshot that no check has found unchanged yet needs a sync: its fingerprint is still btrfs's
 /// number of the last change.
-///
-/// # Errors
-/// The error names the act and the path.
 pub fn verify_syncs(store: &Store, name: Option<&TreeName>) -> Result<bool, Error> {
     let names = match name {
         Some(name) => vec![name.clone()],

@@ -15,7 +15,7 @@ const LONGEST_STEM: usize = 100;
 /// Makes the tree `name` from the committed tree or generation `base`, without copying anything.
 ///
 /// # Errors
-/// `ENOENT`, `EEXIST`. The error names the act and the path.
+/// `ENOENT`, `EEXIST`.
 pub fn clone(
     store: &Store,
     base: &TreeName,
@@ -37,9 +37,6 @@ pub fn clone(
 }
 
 /// Returns a free name for a clone of `base`.
-///
-/// # Errors
-/// The error names the act and the path.
 pub fn new_name(base: &TreeName) -> Result<TreeName, Error> {
     let id = store::new_id()?;
     let stem: String = base.as_str().chars().take(LONGEST_STEM).collect();

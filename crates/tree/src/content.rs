@@ -79,9 +79,6 @@ fn list(store: &Store, id: &str) -> PathBuf {
 
 /// Takes the checksums of layer `id` by what programs see, and keeps them durably. If files cannot be
 /// read, no checksums are kept.
-///
-/// # Errors
-/// Names the act and path.
 pub(crate) fn take(
     store: &Store,
     id: &str,

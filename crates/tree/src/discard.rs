@@ -10,7 +10,7 @@ use synconce_durable::mutant;
 /// whether there were changes.
 ///
 /// # Errors
-/// `ENOENT`; the tree is in use. The error names the act and the path.
+/// `ENOENT`; the tree is in use.
 pub fn discard(store: &Store, name: &TreeName) -> Result<bool, Error> {
     let _lock = store.lock()?;
     let record = source::existing(store, name)?;

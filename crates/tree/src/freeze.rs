@@ -33,8 +33,7 @@ impl<'a> Session<'a> {
     /// Freezes the copy, which must be unmounted.
     ///
     /// # Errors
-    /// The error names the act and the path. The session has then ended, unless it is mounted
-    /// at a path of the user's.
+    /// The session has then ended, unless it is mounted at a path of the user's.
     pub fn freeze(self, progress: &dyn Progress) -> Result<Session<'a, Frozen>, Error> {
         match self.stack_with_copy(progress) {
             Ok(layers) => Ok(self.into_state(Frozen { layers })),

@@ -25,7 +25,7 @@ pub struct Collected {
 /// not emptied.
 ///
 /// # Errors
-/// The error names the act and the path. If a record cannot be read, no layer is removed.
+/// If a record cannot be read, no layer is removed.
 pub fn gc(store: &Store) -> Result<Collected, Error> {
     let recovered = recover(store)?;
     let _lock = store.lock()?;
@@ -48,9 +48,6 @@ pub struct Garbage {
 }
 
 /// Returns what [`gc`] and the emptying of the trash would remove; changes nothing.
-///
-/// # Errors
-/// The error names the act and the path.
 pub fn garbage(store: &Store) -> Result<Garbage, Error> {
     let _lock = store.lock_to_read()?;
     Ok(Garbage {

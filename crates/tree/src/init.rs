@@ -16,7 +16,7 @@ const ACT: &str = "cannot make a store in";
 ///
 /// # Errors
 /// `ENOTEMPTY` if the directory has other entries; `ENOENT` if a directory before a `..` is
-/// missing; or `path` is in another store. The error names the act and the path.
+/// missing; or `path` is in another store.
 pub fn init(path: &Path) -> Result<Store, Error> {
     let absolute = std::path::absolute(path).on("cannot find", path)?;
     let path = absolute.as_path();

@@ -15,7 +15,7 @@ impl Session<'_, Frozen> {
     /// a commit.
     ///
     /// # Errors
-    /// The error names the act and the path. The tree is then as it was before the session.
+    /// The tree is then as it was before the session.
     pub fn keep(self, progress: &dyn Progress) -> Result<(), Error> {
         match self.try_keep(progress) {
             Ok(()) => Ok(()),

@@ -19,7 +19,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
 use synconce_durable::replace;
-use synconce_fs::{Fingerprint, FingerprintOptions, Progress};
+use synconce_fs::{Fingerprint, Progress, threads};
 use synconce_sys::btrfs;
 
 const FINGERPRINT: &str = "fingerprint.json";
@@ -70,8 +70,7 @@ fn take_fingerprint(
     if let Some(snapshot) = settled(read, || Pin::new(store.path())?.sync(store, act))? {
         return Ok(LayerFingerprint::Snapshot(snapshot));
     }
-    let options = FingerprintOptions::default();
-    let entries = synconce_fs::fingerprint(content.as_fd(), &options, progress)?;
+    let entries = synconce_fs::fingerprint(content.as_fd(), threads(), progress)?;
     Ok(LayerFingerprint::Entries(entries))
 }
 
@@ -143,11 +142,7 @@ pub(crate) fn alteration(
     let frozen = frozen_fingerprint(store, id)?;
     let path = store.content(id);
     let content = open_directory(&path)?;
-    // Earlier versions made hard links from one layer to another.
-    let ignore_links =
-        matches!(&frozen, LayerFingerprint::Entries(entries) if entries.ignores_links);
-    let options = FingerprintOptions { ignore_links, ..FingerprintOptions::default() };
-    let now = synconce_fs::fingerprint(content.as_fd(), &options, progress)?;
+    let now = synconce_fs::fingerprint(content.as_fd(), threads(), progress)?;
     match frozen {
         LayerFingerprint::Entries(frozen) => {
             let altered = synconce_fs::compare_fingerprints(&frozen, &now);

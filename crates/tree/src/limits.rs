@@ -56,7 +56,7 @@ impl<State> Session<'_, State> {
     /// Makes control groups with these limits. A process joins those of [`Groups::directories`].
     ///
     /// # Errors
-    /// There is no control group in which others can be made. The error names the act and the path.
+    /// There is no control group in which others can be made.
     pub fn limit(&self, limits: &Limits) -> Result<Groups, Error> {
         let wanted = limits.controllers();
         let places = places(&wanted)?;
@@ -187,9 +187,6 @@ impl Drop for Groups {
 }
 
 /// Moves the calling process to the control group `directory`.
-///
-/// # Errors
-/// The error names the act and the path.
 pub(crate) fn join(directory: &Path) -> Result<(), Error> {
     fs::write(directory.join("cgroup.procs"), "0").on("cannot enter the control group", directory)
 }

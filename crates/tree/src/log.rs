@@ -21,7 +21,7 @@ pub struct Logged {
 /// Returns the generations of the tree `name`, the newest first.
 ///
 /// # Errors
-/// `ENOENT`. The error names the act and the path.
+/// `ENOENT`.
 pub fn log(store: &Store, name: &TreeName) -> Result<Vec<Logged>, Error> {
     let lock = store.lock_to_read()?;
     let generations = source::existing(store, name)?.generations();
@@ -31,7 +31,7 @@ pub fn log(store: &Store, name: &TreeName) -> Result<Vec<Logged>, Error> {
 /// Returns the generation `name`, which can be removed: it is not the newest.
 ///
 /// # Errors
-/// `ENOENT`; it is the newest. The error names the act and the path.
+/// `ENOENT`; it is the newest.
 pub fn older_generation(store: &Store, name: &TreeName) -> Result<Logged, Error> {
     let lock = store.lock_to_read()?;
     let (_, generation) = removable(store, name)?;

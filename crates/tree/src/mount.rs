@@ -35,9 +35,6 @@ pub fn open_mounted<'a>(
 }
 
 /// Begins a session by which `name` is mounted read-only at `point`.
-///
-/// # Errors
-/// The error names the act and the path.
 pub fn open_read_only<'a>(
     store: &'a Store,
     name: &TreeName,
@@ -52,9 +49,6 @@ pub fn open_read_only<'a>(
 /// Returns the session of the mount `which`, with its lease, and the mount's path. Of
 /// several mounts of a tree, a writable mount comes first: it keeps the tree in use. Of
 /// several mounts at a path, the topmost comes first.
-///
-/// # Errors
-/// The error names the act and the path.
 pub fn mounted<'a>(
     store: &'a Store,
     which: MountOf<'_>,

@@ -9,7 +9,7 @@ use synconce_durable::error::Error;
 /// [`commit_as`](crate::Session::commit_as) makes its next generation.
 ///
 /// # Errors
-/// `ENOENT`; the tree has uncommitted changes or is in use. The error names the act and the path.
+/// `ENOENT`; the tree has uncommitted changes or is in use.
 pub fn protect(store: &Store, name: &TreeName) -> Result<(), Error> {
     let _lock = store.lock()?;
     let record = source::existing(store, name)?;
@@ -25,7 +25,7 @@ pub fn protect(store: &Store, name: &TreeName) -> Result<(), Error> {
 /// Ends the protection of the tree `name`.
 ///
 /// # Errors
-/// `ENOENT`. The error names the act and the path.
+/// `ENOENT`.
 pub fn unprotect(store: &Store, name: &TreeName) -> Result<(), Error> {
     let _lock = store.lock()?;
     let record = source::existing(store, name)?;

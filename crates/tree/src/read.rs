@@ -34,7 +34,7 @@ impl fmt::Debug for Reading<'_> {
 /// tree, or of the generation `name`.
 ///
 /// # Errors
-/// `ENOENT`. The error names the act and the path.
+/// `ENOENT`.
 pub fn read<'a>(store: &'a Store, name: &TreeName) -> Result<Reading<'a>, Error> {
     let _lock = store.lock_to_read()?;
     read_source(store, source::stack_or_generation(store, name)?)
@@ -43,7 +43,7 @@ pub fn read<'a>(store: &'a Store, name: &TreeName) -> Result<Reading<'a>, Error>
 /// Like [`read`], with the layers of older generations that the tree keeps.
 ///
 /// # Errors
-/// `ENOENT`. The error names the act and the path.
+/// `ENOENT`.
 pub(crate) fn read_all<'a>(store: &'a Store, name: &TreeName) -> Result<Reading<'a>, Error> {
     let _lock = store.lock_to_read()?;
     let kept = store.record(name)?.map(|record| record.kept).unwrap_or_default();
@@ -93,17 +93,11 @@ impl Reading<'_> {
     }
 
     /// Returns the merged content of the last commit.
-    ///
-    /// # Errors
-    /// The error names the act and the path.
     pub fn committed_view(&self) -> Result<OwnedFd, Error> {
         view::view(self.store, self.committed())
     }
 
     /// Returns the merged content of the stack.
-    ///
-    /// # Errors
-    /// The error names the act and the path.
     pub fn view(&self) -> Result<OwnedFd, Error> {
         view::view(self.store, &self.source.layers)
     }

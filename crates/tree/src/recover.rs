@@ -58,9 +58,6 @@ pub struct Recovered {
 }
 
 /// Removes interrupted sessions and notes of lost changes. Every command begins with this.
-///
-/// # Errors
-/// The error names the act and the path.
 pub fn recover(store: &Store) -> Result<Recovered, Error> {
     let mut recovered = Recovered::default();
     if !is_recovery_due(store)? {

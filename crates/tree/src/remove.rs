@@ -21,8 +21,7 @@ pub enum Changes {
 ///
 /// # Errors
 /// `ENOENT`; `name` is the newest generation of its tree; the tree is in use; changes are to be
-/// kept, and the tree has uncommitted ones, or its record cannot be read. The error names the act
-/// and the path.
+/// kept, and the tree has uncommitted ones, or its record cannot be read.
 pub fn remove(store: &Store, name: &TreeName, changes: Changes) -> Result<(), Error> {
     let _lock = store.lock()?;
     let mut layers: Vec<String> = Vec::new();
@@ -53,7 +52,7 @@ pub fn remove(store: &Store, name: &TreeName, changes: Changes) -> Result<(), Er
 /// Returns the older generation `name`, and the record of its tree.
 ///
 /// # Errors
-/// `ENOENT`; `name` is the newest generation. The error names the act and the path.
+/// `ENOENT`; `name` is the newest generation.
 pub(crate) fn removable(store: &Store, name: &TreeName) -> Result<(TreeRecord, Generation), Error> {
     let (record, generation) = source::generation(store, name)?;
     if generation.generation == record.generation {

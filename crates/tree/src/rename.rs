@@ -8,8 +8,7 @@ use synconce_durable::error::Error;
 /// Gives the tree `name` the name `new`, in one durable step.
 ///
 /// # Errors
-/// `ENOENT`, `EEXIST`; the tree has uncommitted changes or is in use. The error names the act and
-/// the path.
+/// `ENOENT`, `EEXIST`; the tree has uncommitted changes or is in use.
 pub fn rename(store: &Store, name: &TreeName, new: &TreeName) -> Result<(), Error> {
     let _lock = store.lock()?;
     let record = source::existing(store, name)?;

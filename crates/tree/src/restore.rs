@@ -12,8 +12,7 @@ use synconce_durable::error::Error;
 /// step. Changes nothing if the newest generation has the same content.
 ///
 /// # Errors
-/// `ENOENT`; `name` is a tree; the tree has uncommitted changes or is in use. The error names the
-/// act and the path.
+/// `ENOENT`; `name` is a tree; the tree has uncommitted changes or is in use.
 pub fn restore(store: &Store, name: &TreeName) -> Result<TreeRecord, Error> {
     let _lock = store.lock()?;
     if store.record(name)?.is_some() {

@@ -10,8 +10,7 @@ use synconce_durable::error::Error;
 /// Begins a session whose result stays in the tree `name`.
 ///
 /// # Errors
-/// Another session works on the tree, or the tree is protected. The error names the act and the
-/// path.
+/// Another session works on the tree, or the tree is protected.
 pub fn open_session<'a>(
     store: &'a Store,
     name: &TreeName,
@@ -25,9 +24,6 @@ pub fn open_session<'a>(
 
 /// Begins a session on the tree `name` whose result is discarded. Others may work on the tree:
 /// what they change is not seen.
-///
-/// # Errors
-/// The error names the act and the path.
 pub fn open_to_discard<'a>(
     store: &'a Store,
     name: &TreeName,
@@ -43,7 +39,7 @@ pub fn open_to_discard<'a>(
 /// Begins a session on a clone of `base` that has no name.
 ///
 /// # Errors
-/// `base` has uncommitted changes. The error names the act and the path.
+/// `base` has uncommitted changes.
 pub fn open_anonymous<'a>(
     store: &'a Store,
     base: &TreeName,

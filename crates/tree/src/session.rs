@@ -206,9 +206,6 @@ impl<'a, State> Session<'a, State> {
 
     /// Ends the session and moves its changes to the trash, with layers that only the session
     /// needed: their tree or generation was removed meanwhile.
-    ///
-    /// # Errors
-    /// The error names the act and the path.
     pub fn discard(self) -> Result<(), Error> {
         self.roll_back()?;
         self.store.discard(&self.directory())?;

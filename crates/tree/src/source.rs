@@ -170,7 +170,7 @@ pub(crate) fn to_be_changed(
 /// Returns `name` with uncommitted changes, even if a session works on it.
 ///
 /// # Errors
-/// `ENOENT`. The error names the act and the path.
+/// `ENOENT`.
 pub(crate) fn stack(store: &Store, name: &TreeName) -> Result<LayerStack, Error> {
     let record = existing(store, name)?;
     let base = Base::from_record(&record);

@@ -100,7 +100,7 @@ impl Store {
     /// one thread.
     ///
     /// # Errors
-    /// `ENOENT` when there is no store. The error names the act and the path.
+    /// `ENOENT` when there is no store.
     pub fn open(path: &Path) -> Result<Self, Error> {
         let absolute = fs::canonicalize(path).on("cannot open the store", path)?;
         let note = absolute.join(NOTE);

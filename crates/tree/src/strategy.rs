@@ -13,9 +13,7 @@ pub enum Strategy {
     Overlay,
     /// A copy that shares its extents (`ioctl_ficlone(2)`).
     Reflink,
-    /// A copy. An earlier version had a strategy of hard links, by which a clone could alter
-    /// its base; a tree with that strategy is copied now.
-    #[serde(alias = "hardlinks")]
+    /// A copy.
     Copy,
 }
 

@@ -14,9 +14,6 @@ pub(crate) fn open_layers(store: &Store, layers: &[Layer]) -> Result<Vec<OwnedFd
 
 /// Returns the merged content of `layers`: the only layer, or an overlay of the layers
 /// that is not attached anywhere.
-///
-/// # Errors
-/// The error names the act and the path.
 pub(crate) fn view(store: &Store, layers: &[Layer]) -> Result<OwnedFd, Error> {
     let mut opened = open_layers(store, layers)?;
     if opened.len() > 1 {

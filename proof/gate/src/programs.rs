@@ -50,7 +50,7 @@ const LONGEST: [&str; 17] = [
     "synconce::tree programs::apt::on_xfs",
     "synconce::tree programs::apt::on_ext4",
     "synconce::tree base_unchanged::by_no_way_to_write_on_xfs",
-    "synconce::doctor writes::our_writes_are_those_of_fio_in_size_place_and_depth",
+    "synconce::doctor writes::writes_have_the_size_place_and_depth_of_those_of_fio",
     "synconce-prove::prove tree::walk::alter::tests::equal_seeds_give_equal_trees_and_other_seeds_other_trees",
     "synconce-fs::trees shapes::a_directory_of_two_hundred_thousand_entries_is_copied_compared_and_removed",
 ];

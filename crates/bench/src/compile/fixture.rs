@@ -5,7 +5,6 @@ use crate::command::{fill, program, shell, show};
 use crate::harness::Common;
 use crate::launcher::Launcher;
 use crate::mounts::remove_tree;
-use crate::runner::WarmUp;
 use crate::scenario::{Iteration, IterationConfig, Observation, Steps};
 use crate::walk::walk;
 use crate::work_dir::WorkDir;
@@ -29,19 +28,6 @@ pub struct CompileOptions {
     pub command: String,
     /// The command that prepares the tree, once and untimed, a line for sh(1).
     pub prepare: Option<String>,
-}
-
-impl CompileOptions {
-    /// Returns the defaults for a source tree and a work directory.
-    pub fn new(source: impl Into<PathBuf>, dir: impl Into<PathBuf>) -> Self {
-        Self {
-            common: Common::new(dir, 10, WarmUp::Baselines),
-            source: source.into(),
-            jobs: 2,
-            command: "make -j{jobs}".to_owned(),
-            prepare: None,
-        }
-    }
 }
 
 /// Copies, prepares and removes trees.

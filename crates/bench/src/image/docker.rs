@@ -4,7 +4,7 @@ use super::cgroup;
 use crate::command::{fill, show};
 use crate::daemon::Daemon;
 use crate::launcher::Launcher;
-use crate::mounts::{self, TmpfsMount};
+use crate::mounts::{self, RUN, TmpfsMount};
 use crate::{CommandFailure, Error, files, hold, work_dir};
 use rustix::process::Pid;
 use std::collections::BTreeMap;
@@ -12,11 +12,9 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use synconce_probe::version::numbers;
 use synconce_sys::search;
 
-/// Sockets, locks and the state of containers. Covered by a file system in memory, because
-/// dockerd would use a containerd of the host that it finds there.
-pub(super) const RUN: &str = "/run";
 /// dockerd stores a key there.
 const SETTINGS: &str = "/etc/docker";
 const SOCKET_FILE: &str = "/run/docker.sock";
@@ -224,7 +222,9 @@ impl DockerState {
             let log = launcher.log("docker");
             let plugin = launcher.run(&self.words(&["buildx", "version"]), &log)?;
             let version = self.output(&["--version"], launcher)?;
-            if plugin.status.success() || major(&version).is_some_and(|it| it < NEEDS_BUILDX) {
+            if plugin.status.success()
+                || numbers(&version).is_some_and(|(major, _)| major < NEEDS_BUILDX)
+            {
                 return Ok(());
             }
         }
@@ -268,23 +268,4 @@ fn own_environment() -> Vec<String> {
         }
     }
     words
-}
-
-/// Returns the first number of `Docker version 20.10.24+dfsg1, build 5d6db84`.
-fn major(version: &str) -> Option<u32> {
-    let number =
-        version.split_whitespace().find(|word| word.starts_with(|c: char| c.is_ascii_digit()))?;
-    number.split('.').next()?.parse().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn versions_of_debian_and_of_docker_are_read() {
-        assert_eq!(major("Docker version 20.10.24+dfsg1, build 5d6db84"), Some(20));
-        assert_eq!(major("Docker version 28.2.2, build e6534b4"), Some(28));
-        assert_eq!(major("docker: no such thing"), None);
-    }
 }

@@ -8,7 +8,6 @@ use crate::base::{self, Base, Recipe};
 use crate::command::show;
 use crate::harness::Common;
 use crate::launcher::Launcher;
-use crate::runner::WarmUp;
 use crate::scenario::{Iteration, IterationConfig, Observation, SamplePart, Steps};
 use crate::work_dir::{self, WorkDir};
 use crate::{Error, files};
@@ -43,12 +42,6 @@ pub enum MeasuredStep {
 }
 
 impl ImageOptions {
-    /// Returns the defaults for a work directory.
-    pub fn new(dir: impl Into<PathBuf>) -> Self {
-        let common = Common::new(dir, 5, WarmUp::Baselines);
-        Self { common, base: base::BaseOptions::default(), step: MeasuredStep::Install }
-    }
-
     /// Returns the number of files in the context, and the size of each in units of [`BYTES`].
     fn files(&self) -> (u32, u32) {
         match self.step {

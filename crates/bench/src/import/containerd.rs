@@ -4,14 +4,13 @@ use super::variants::ImportVariant;
 use crate::command::show;
 use crate::daemon::Daemon;
 use crate::launcher::Launcher;
-use crate::mounts::{self, TmpfsMount};
+use crate::mounts::{self, RUN, TmpfsMount};
 use crate::{Error, files, hold};
 use rustix::process::Pid;
 use std::path::{Path, PathBuf};
+use synconce_probe::version::numbers;
 use synconce_sys::search;
 
-/// The directory of sockets and state, which the benchmark covers with a file system in memory.
-const RUN: &str = "/run";
 /// The socket of the benchmark's containerd.
 pub(super) const SOCKET: &str = "/run/synconce-bench/containerd.sock";
 /// The first version with all options that are measured.
@@ -33,18 +32,6 @@ const DISABLED: [&str; 5] = [
     "io.containerd.internal.v1.opt",
     "io.containerd.nri.v1.nri",
 ];
-
-/// Fails if a path is in [`RUN`], which the benchmark covers.
-pub(super) fn refuse_run(paths: &[&Path]) -> Result<(), Error> {
-    for path in paths {
-        let real = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
-        if real.starts_with(RUN) {
-            let reason = "the daemon has a /run of its own".to_owned();
-            return Err(Error::Unsuitable { what: show(&real), reason });
-        }
-    }
-    Ok(())
-}
 
 /// The root on the disk under test, and the daemon while it runs.
 pub(super) struct ContainerdState {
@@ -68,7 +55,7 @@ impl ContainerdState {
         let program = search::find(program).unwrap_or_else(|| program.to_owned());
         let version = [&show(&program), "--version"];
         let (_, version) = launcher.output(&version, &launcher.log("containerd-version"))?;
-        if number(&version).is_none_or(|number| number < NEEDED) {
+        if numbers(&version).is_none_or(|version| version < NEEDED) {
             let (major, minor) = NEEDED;
             let reason = format!("its version is {:?}; {major}.{minor} is needed", version.trim());
             return Err(Error::Unsuitable { what: show(&program), reason });
@@ -160,15 +147,6 @@ fn config_text(root: &Path, way: ImportVariant) -> String {
     )
 }
 
-/// Returns the major and the minor version from a line such as
-/// `containerd github.com/containerd/containerd/v2 v2.4.2 1c4457`.
-fn number(version: &str) -> Option<(u32, u32)> {
-    let digits = |word: &str| word.starts_with(|c: char| c.is_ascii_digit());
-    let mut words = version.split_whitespace().map(|word| word.trim_start_matches('v'));
-    let mut parts = words.find(|word| digits(word) && word.contains('.'))?.split('.');
-    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::variants;
@@ -186,14 +164,5 @@ mod tests {
         let plain = text("overlayfs/plain");
         let off = ["no_sync = false", "mount_options = []"];
         assert!(off.iter().all(|option| plain.contains(option)), "{plain}");
-    }
-
-    #[test]
-    fn the_version_is_the_first_word_with_a_number() {
-        let ours = "containerd github.com/containerd/containerd/v2 v2.4.2 1c4457\n";
-        assert_eq!(number(ours), Some((2, 4)));
-        let debians = "containerd github.com/containerd/containerd 1.6.20~ds1 1.6.20~ds1-1+deb12u3";
-        assert_eq!(number(debians), Some((1, 6)));
-        assert_eq!(number("containerd"), None);
     }
 }

@@ -7,7 +7,6 @@ use crate::Error;
 use crate::command::show;
 use crate::harness::Common;
 use crate::launcher::Launcher;
-use crate::runner::WarmUp;
 use crate::scenario::{Iteration, IterationConfig, Observation, Steps};
 use crate::work_dir::WorkDir;
 use std::path::{Path, PathBuf};
@@ -24,14 +23,6 @@ pub struct ImportOptions {
     pub layers: u32,
     /// Files in each layer, of up to 32 KiB.
     pub files: u32,
-}
-
-impl ImportOptions {
-    /// Returns the defaults for a work directory.
-    pub fn new(dir: impl Into<PathBuf>) -> Self {
-        let common = Common::new(dir, 5, WarmUp::Baselines);
-        Self { common, containerd: PathBuf::from("containerd"), layers: 8, files: 250 }
-    }
 }
 
 /// Makes the image; starts, checks and stops daemons.

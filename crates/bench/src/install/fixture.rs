@@ -9,7 +9,6 @@ use crate::command::{show, words};
 use crate::harness::Common;
 use crate::launcher::Launcher;
 use crate::mounts::{ChrootMounts, remove_tree};
-use crate::runner::WarmUp;
 use crate::scenario::{Iteration, IterationConfig, Observation, Phase, Steps};
 use crate::work_dir::WorkDir;
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,18 +26,6 @@ pub struct InstallOptions {
     pub identity: bool,
     /// Leave the last root of each variant and the logs in place.
     pub keep: bool,
-}
-
-impl InstallOptions {
-    /// Returns the defaults for a work directory.
-    pub fn new(dir: impl Into<PathBuf>) -> Self {
-        Self {
-            common: Common::new(dir, 5, WarmUp::Baselines),
-            base: base::BaseOptions::default(),
-            identity: true,
-            keep: false,
-        }
-    }
 }
 
 /// Unpacks, mounts, checks and removes roots.

@@ -1,7 +1,7 @@
 //! The parts of samples, side by side.
 
 use super::format::{quantity, shown_p};
-use super::results::{PartResult, VariantResult, names, times};
+use super::results::{PartResult, VariantResult, names, times, unique};
 use super::table::{Align, Table};
 use crate::statistics::median;
 
@@ -30,7 +30,7 @@ fn group(result: &VariantResult) -> Option<&str> {
 
 /// Returns a table with a row per variant and a column per part.
 fn medians(results: &[VariantResult]) -> Option<Table> {
-    let names = all_names(results);
+    let names = names(results.iter().flat_map(|result| &result.measured.samples));
     if names.is_empty() {
         return None;
     }
@@ -49,12 +49,6 @@ fn medians(results: &[VariantResult]) -> Option<Table> {
 
 /// Returns one table per part, with the spread and the ratio to the baseline.
 fn part_tables(results: &[VariantResult]) -> String {
-    let mut names: Vec<&str> = Vec::new();
-    for part in results.iter().flat_map(|result| &result.parts) {
-        if !names.contains(&part.name.as_str()) {
-            names.push(&part.name);
-        }
-    }
     let table = |name: &str| {
         let columns = [
             ("median", Align::Right),
@@ -72,7 +66,8 @@ fn part_tables(results: &[VariantResult]) -> String {
         }
         format!("\n{}", table.render(None))
     };
-    names.into_iter().map(table).collect()
+    let parts = results.iter().flat_map(|result| &result.parts);
+    unique(parts.map(|part| part.name.as_str())).into_iter().map(table).collect()
 }
 
 fn cells(result: &VariantResult, part: &PartResult) -> Vec<String> {
@@ -100,14 +95,4 @@ fn cells(result: &VariantResult, part: &PartResult) -> Vec<String> {
         None => format!("{} has none", variant.against),
     });
     cells
-}
-
-fn all_names(results: &[VariantResult]) -> Vec<&str> {
-    let mut all: Vec<&str> = Vec::new();
-    for name in results.iter().flat_map(|result| names(&result.measured.samples)) {
-        if !all.contains(&name) {
-            all.push(name);
-        }
-    }
-    all
 }

@@ -3,6 +3,7 @@
 use crate::runner::{Measured, Sample};
 use crate::statistics::{SampleComparison, Summary, compare, summarize};
 use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
 
 /// A variant, its samples and their statistics.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -62,14 +63,15 @@ pub(super) fn evaluate(one: &Measured, all: &[Measured], seed: u64) -> VariantRe
 }
 
 /// Returns the names of the parts of samples, in order of appearance.
-pub(super) fn names(samples: &[Sample]) -> Vec<&str> {
-    let mut names: Vec<&str> = Vec::new();
-    for part in samples.iter().flat_map(|sample| &sample.parts) {
-        if !names.contains(&part.name.as_str()) {
-            names.push(&part.name);
-        }
-    }
-    names
+pub(super) fn names<'a>(samples: impl IntoIterator<Item = &'a Sample>) -> Vec<&'a str> {
+    let parts = samples.into_iter().flat_map(|sample| &sample.parts);
+    unique(parts.map(|part| part.name.as_str()))
+}
+
+/// Returns each of `names` once, in order of appearance.
+pub(super) fn unique<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let mut seen = HashSet::new();
+    names.filter(|name| seen.insert(*name)).collect()
 }
 
 /// Returns the times of one part.

@@ -10,7 +10,6 @@ use crate::command::{fill, show};
 use crate::harness::Common;
 use crate::launcher::Launcher;
 use crate::mounts::{remove_tree, unmount_below};
-use crate::runner::WarmUp;
 use crate::scenario::{Iteration, IterationConfig, Need, Observation, Phase, SamplePart, Steps};
 use crate::work_dir::WorkDir;
 use crate::{Error, files};
@@ -26,7 +25,7 @@ const HEADERS: &str =
 
 /// Packages for a root of about 100,000 entries: a compiler, headers and sources, as in roots
 /// for builds, and the programs that cowbuilder needs in the root.
-const PACKAGES: [&str; 6] =
+pub const PACKAGES: [&str; 6] =
     ["build-essential", "cowdancer", "golang-src", "libboost-dev", HEADERS, "rust-src"];
 
 /// What to clone, where and how often.
@@ -41,22 +40,6 @@ pub struct CloneOptions {
     pub base: base::BaseOptions,
     /// Start with cold caches the parts clone, write, remove, enter and mount.
     pub cold: bool,
-}
-
-impl CloneOptions {
-    /// Returns the defaults for a work directory.
-    pub fn new(dir: impl Into<PathBuf>) -> Self {
-        Self {
-            common: Common::new(dir, 5, WarmUp::All),
-            source: None,
-            base: base::BaseOptions {
-                packages: PACKAGES.map(str::to_owned).to_vec(),
-                content: base::BaseContent::Installed,
-                ..base::BaseOptions::default()
-            },
-            cold: false,
-        }
-    }
 }
 
 /// The parts that begin with cold caches, if requested.

@@ -26,9 +26,8 @@ pub struct Doctor {
     pub quick: bool,
     /// Take more samples, and measure random writes and bandwidth, for less than a minute
     ///
-    /// The writes go to one file of at most 3 GiB, and at most a quarter of the free space. fio
-    /// writes the file where it is installed. With --docker: also let dockerd export an image, and load
-    /// one, which is removed.
+    /// The writes go to one file of at most 3 GiB, and at most a quarter of the free space. With
+    /// --docker: also let dockerd export an image, and load one, which is removed.
     #[arg(long)]
     pub full: bool,
     /// Exit with 1 if one finding costs, or `run` saves, at least SECONDS

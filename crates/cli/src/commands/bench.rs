@@ -2,7 +2,7 @@
 
 use crate::arguments::bench::{
     BaseArguments, BenchArguments, BenchScenario, BuildArguments, Clones, CommonArguments, Compile,
-    Cost, Db, Import, Install, Loop,
+    Db, Import, Install, Loop,
 };
 use crate::commands::error::CommandError;
 use crate::commands::output::{Output, Stream, print};
@@ -10,16 +10,17 @@ use crate::table;
 use std::io;
 use std::path::Path;
 use std::process::ExitCode;
-use synconce_bench::image::MeasuredStep;
+use synconce_bench::base::{BaseContent, BaseOptions, default_cache};
+use synconce_bench::compile::{self, CompileOptions};
+use synconce_bench::db::{self, DatabaseOptions};
+use synconce_bench::image::{self, ImageOptions, MeasuredStep};
+use synconce_bench::import::{self, ImportOptions};
+use synconce_bench::install::{self, InstallOptions};
 use synconce_bench::runner::WarmUp;
-use synconce_bench::{
-    Common, Error, LoopKind, base, compile, cost, db, image, import, install, measure_loop, tree,
-};
+use synconce_bench::tree::{self, CloneOptions, PACKAGES};
+use synconce_bench::{Common, Error, LoopKind, cost, measure_loop};
 
 /// Runs a benchmark of this binary.
-///
-/// # Errors
-/// Why there is no report.
 pub fn bench(arguments: BenchArguments) -> Result<ExitCode, CommandError> {
     let ours = Path::new("/proc/self/exe");
     let output = Output::open(arguments.scenario.json(), Stream::Output)?;
@@ -29,7 +30,7 @@ pub fn bench(arguments: BenchArguments) -> Result<ExitCode, CommandError> {
         BenchScenario::Db(it) => db::measure(&db_options(it), ours),
         BenchScenario::Import(it) => import::measure(&import_options(it), ours),
         BenchScenario::Compile(it) => compile::measure(&compile_options(it), ours),
-        BenchScenario::Cost(it) => cost::measure(&cost_options(it), ours),
+        BenchScenario::Cost(it) => cost::measure(&it.common.options(WarmUp::All), ours),
         BenchScenario::Tree(it) => tree::measure(&tree_options(it), ours),
         BenchScenario::Loop(arguments) => return print_loop(&arguments),
     };
@@ -41,75 +42,60 @@ pub fn bench(arguments: BenchArguments) -> Result<ExitCode, CommandError> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn base_options(arguments: BaseArguments, defaults: base::BaseOptions) -> base::BaseOptions {
-    let BaseArguments { packages, suite, mirror, cache } = arguments;
-    let packages = if packages.is_empty() { defaults.packages.clone() } else { packages };
-    let cache = cache.unwrap_or(defaults.cache.clone());
-    base::BaseOptions { packages, suite, mirror, cache, ..defaults }
-}
-
-/// Returns the defaults of a scenario with the given rounds and variants.
-fn common(mut defaults: Common, given: CommonArguments) -> Common {
-    defaults.settings.rounds = given.rounds;
-    Common { variants: given.variants, ..defaults }
-}
-
-fn install_options(arguments: Install) -> install::InstallOptions {
-    let Install { common: given, base, keep } = arguments;
-    let mut common = common(install::InstallOptions::new(&given.dir).common, given);
-    // A single round cannot measure how much two plain installs differ.
-    let identity = common.settings.rounds > 1;
-    if !identity {
-        common.settings.warm_up = WarmUp::Off;
+impl CommonArguments {
+    fn options(self, warm_up: WarmUp) -> Common {
+        Common { variants: self.variants, ..Common::new(self.dir, self.rounds, warm_up) }
     }
-    let base = base_options(base, base::BaseOptions::default());
-    install::InstallOptions { common, base, identity, keep }
 }
 
-fn build_options(arguments: BuildArguments) -> image::ImageOptions {
-    let BuildArguments { common: given, base, chown, copy_up, upgrade } = arguments;
-    let common = common(image::ImageOptions::new(&given.dir).common, given);
-    let mut base = base_options(base, base::BaseOptions::default());
+impl BaseArguments {
+    fn options(self, content: BaseContent) -> BaseOptions {
+        let Self { packages, suite, mirror, cache } = self;
+        let cache = cache.unwrap_or_else(default_cache);
+        BaseOptions { packages, content, suite, mirror, cache }
+    }
+}
+
+fn install_options(Install { common, base, keep }: Install) -> InstallOptions {
+    // A single round cannot measure how much two plain installs differ.
+    let identity = common.rounds > 1;
+    let common = common.options(if identity { WarmUp::Baselines } else { WarmUp::Off });
+    InstallOptions { common, base: base.options(BaseContent::Downloaded), identity, keep }
+}
+
+fn build_options(arguments: BuildArguments) -> ImageOptions {
+    let BuildArguments { common, base, chown, copy_up, upgrade } = arguments;
     let step = match (chown, copy_up) {
         (Some(files), _) => MeasuredStep::Chown(files),
         (None, Some(size)) => MeasuredStep::CopyUp(size),
         (None, None) if upgrade => MeasuredStep::Upgrade,
         (None, None) => MeasuredStep::Install,
     };
-    if upgrade {
-        base.content = base::BaseContent::Upgradable;
+    let content = if upgrade { BaseContent::Upgradable } else { BaseContent::Downloaded };
+    let (common, base) = (common.options(WarmUp::Baselines), base.options(content));
+    ImageOptions { common, base, step }
+}
+
+fn db_options(Db { common, transactions, etcd, redb }: Db) -> DatabaseOptions {
+    DatabaseOptions { common: common.options(WarmUp::Baselines), transactions, etcd, redb }
+}
+
+fn import_options(Import { common, containerd, layers, files }: Import) -> ImportOptions {
+    ImportOptions { common: common.options(WarmUp::Baselines), containerd, layers, files }
+}
+
+fn compile_options(arguments: Compile) -> CompileOptions {
+    let Compile { source, common, jobs, command, prepare } = arguments;
+    let common = common.options(WarmUp::Baselines);
+    CompileOptions { common, jobs, command, prepare, source }
+}
+
+fn tree_options(Clones { common, source, cold, mut base }: Clones) -> CloneOptions {
+    if base.packages.is_empty() {
+        base.packages = PACKAGES.map(str::to_owned).to_vec();
     }
-    image::ImageOptions { common, base, step }
-}
-
-fn db_options(arguments: Db) -> db::DatabaseOptions {
-    let Db { common: given, transactions, etcd, redb } = arguments;
-    let common = common(db::DatabaseOptions::new(&given.dir).common, given);
-    db::DatabaseOptions { common, transactions, etcd, redb }
-}
-
-fn import_options(arguments: Import) -> import::ImportOptions {
-    let Import { common: given, containerd, layers, files } = arguments;
-    let common = common(import::ImportOptions::new(&given.dir).common, given);
-    import::ImportOptions { common, containerd, layers, files }
-}
-
-fn compile_options(arguments: Compile) -> compile::CompileOptions {
-    let Compile { source, common: given, jobs, command, prepare } = arguments;
-    let common = common(compile::CompileOptions::new(&source, &given.dir).common, given);
-    compile::CompileOptions { common, jobs, command, prepare, source }
-}
-
-fn cost_options(Cost { common: given }: Cost) -> cost::CostOptions {
-    let defaults = cost::CostOptions::new(&given.dir);
-    cost::CostOptions { common: common(defaults.common.clone(), given), ..defaults }
-}
-
-fn tree_options(arguments: Clones) -> tree::CloneOptions {
-    let Clones { common: given, source, cold, base } = arguments;
-    let defaults = tree::CloneOptions::new(&given.dir);
-    let base = base_options(base, defaults.base);
-    tree::CloneOptions { common: common(defaults.common, given), source, base, cold }
+    let base = base.options(BaseContent::Installed);
+    CloneOptions { common: common.options(WarmUp::All), source, base, cold }
 }
 
 fn print_loop(arguments: &Loop) -> Result<ExitCode, CommandError> {

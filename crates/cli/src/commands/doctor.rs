@@ -30,9 +30,6 @@ use synconce_sys::signals::is_ignored;
 use width::fit;
 
 /// Examines a directory and prints what was found.
-///
-/// # Errors
-/// Why there is no report.
 pub fn doctor(arguments: Doctor) -> Result<ExitCode, CommandError> {
     // The last word of a command can be `--`, too.
     let ends_options = env::args_os().next_back().is_some_and(|word| word == "--");

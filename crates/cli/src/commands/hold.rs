@@ -75,9 +75,6 @@ fn with_commands(
 }
 
 /// Starts, stops, recovers or shows holds.
-///
-/// # Errors
-/// Why the verb failed.
 pub fn hold(arguments: HoldArguments) -> Result<ExitCode, CommandError> {
     match &arguments.verb {
         HoldVerb::Status(arguments) => return show::show(arguments),

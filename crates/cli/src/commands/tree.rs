@@ -27,9 +27,6 @@ use std::process::ExitCode;
 use synconce_tree::{Store, namespace};
 
 /// Runs the verb.
-///
-/// # Errors
-/// Why the verb failed.
 pub fn tree(arguments: TreeArguments) -> Result<ExitCode, CommandError> {
     let TreeArguments { store, quiet, json, verb } = arguments;
     if let TreeVerb::Enter(arguments) = verb {

@@ -8,7 +8,7 @@ use std::fs;
 use std::os::unix::fs::chown;
 use std::path::Path;
 use std::time::Duration;
-use synconce_testkit::harness::{Need, Place, finish, trial, trials_on};
+use synconce_testkit::harness::{Place, finish, trial, trials_on};
 use synconce_testkit::process::Finished;
 use synconce_testkit::rig::{FsKind, Latency, Limits, Rig};
 
@@ -17,7 +17,6 @@ pub fn trials() -> Vec<Trial> {
         trial(a_disk_that_ignores_flushes_is_named, &[]),
         trial(a_slow_bandwidth_is_named_first, &[]),
         trial(slow_names_are_named_first, &[]),
-        trial(fio_measures_writes_where_it_is_installed, &[Need::Program("fio", "fio")]),
         trial(a_place_without_a_cause_needs_two_lines_ten_times_of_ten, &[]),
         trial(the_copy_up_of_an_overlay_is_named_and_a_volatile_one_needs_nothing, &[]),
         trial(a_full_disk_is_named_first_and_not_measured, &[]),
@@ -62,12 +61,11 @@ fn a_disk_that_ignores_flushes_is_named(place: &Place) {
 }
 
 /// Measures a disk that writes 8 MB a second, and takes 8 ms for a flush; returns the report.
-fn slow_writes(place: &Place, path: &str) -> Value {
+fn a_slow_bandwidth_is_named_first(place: &Place) {
     let limits = Limits { written_bytes: Some(8_000_000), ..Limits::NONE };
     let latency = Latency::of_flush(Duration::from_millis(8));
     let rig = Rig::builder().limits(limits).latency(latency).up().unwrap();
-    let mut doctor = doctor(place, rig.path(), &["--full"]);
-    let (report, ended) = report(rig.path(), doctor.env("PATH", path));
+    let (report, ended) = report(rig.path(), &mut doctor(place, rig.path(), &["--full"]));
     assert!(ended.status.success(), "{ended:?}");
     assert_eq!(findings(&report)[0], "slow-writes", "{report:#}");
     let rate = |name: &str| report["measured"][name]["bytes_per_second"].as_f64();
@@ -81,12 +79,6 @@ fn slow_writes(place: &Place, path: &str) -> Value {
     let is_slow =
         |it: &Value| it["per_second"].as_f64() > Some(0.0) && it["per_second"].as_f64() < most;
     assert!(all.iter().all(is_slow), "{report:#}");
-    report
-}
-
-fn a_slow_bandwidth_is_named_first(place: &Place) {
-    let report = slow_writes(place, "/none");
-    assert_eq!(report["measured"]["random"]["by"], "synconce");
 }
 
 /// Asserts that `rig`, whose flush takes 8 ms, is slow because of the mount option `option`, and returns
@@ -124,11 +116,6 @@ fn slow_names_are_named_first(place: &Place) {
     assert!(is_sync());
     let typed = finish(place.command("sh").args(["-ec", &remedy]));
     assert!(typed.status.success() && !is_sync(), "{typed:?}");
-}
-
-fn fio_measures_writes_where_it_is_installed(place: &Place) {
-    let report = slow_writes(place, &std::env::var("PATH").unwrap());
-    assert_eq!(report["measured"]["random"]["by"], "fio");
 }
 
 fn a_place_without_a_cause_needs_two_lines_ten_times_of_ten(place: &Place) {

@@ -15,7 +15,6 @@ use synconce_testkit::process;
 
 pub fn trials() -> Vec<Trial> {
     vec![
-        trial(trees_of_an_earlier_version_that_had_hard_links_are_copied, &NEEDS),
         trial(what_is_mounted_in_a_source_is_taken_when_asked_for, &NEEDS),
         trial(a_source_that_changes_is_refused_unless_that_is_tolerated, &NEEDS),
         trial(a_store_in_an_imported_directory_is_left_out, &NEEDS),
@@ -32,25 +31,6 @@ pub fn trials() -> Vec<Trial> {
         trial(a_run_begins_in_the_directory_of_its_option, &NEEDS),
         trial(differences_can_have_any_name, &NEEDS),
     ]
-}
-
-fn trees_of_an_earlier_version_that_had_hard_links_are_copied(place: &Place) {
-    let site = Site::plain(place);
-    let source = roots::small(place, "source");
-    site.well(&["import", "--strategy", "copy", "base", source.to_str().unwrap()]);
-    let record = site.store().join("trees/base.json");
-    let text = fs::read_to_string(&record).unwrap();
-    let earlier = text.replace(r#""strategy": "copy""#, r#""strategy": "hardlinks""#);
-    assert_ne!(earlier, text);
-    fs::write(&record, earlier).unwrap();
-    site.clone_of("base", "work");
-    site.sh("work", "echo more >>/data/file");
-    site.well(&["commit", "work"]);
-    site.well(&["verify", "base"]);
-    let clone = ["clone", "--strategy", "hardlinks", "base", "other"];
-    let refused = site.ends(&clone);
-    assert_eq!(refused.status.code(), Some(125), "{refused:?}");
-    assert!(refused.stderr.contains("invalid value 'hardlinks'"), "{refused:?}");
 }
 
 fn what_is_mounted_in_a_source_is_taken_when_asked_for(place: &Place) {

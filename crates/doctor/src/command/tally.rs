@@ -244,6 +244,12 @@ impl Slowest {
         let RecordedCall { call, file, program, process, ancestry, bytes, .. } = call;
         Self { call, file, program, process, ancestry, bytes, seconds }
     }
+
+    /// Returns the program and what started it.
+    pub(crate) fn line(&self) -> String {
+        let line: Vec<_> = std::iter::once(&self.program).chain(&self.ancestry).cloned().collect();
+        line.join(" < ")
+    }
 }
 
 /// Directories of /usr/share with files that only people read.

@@ -366,7 +366,6 @@ pub(crate) fn dropped(what: &str, dropped: Dropped) -> String {
 }
 
 fn one(slow: &Slowest) -> String {
-    let line: Vec<_> = std::iter::once(&slow.program).chain(&slow.ancestry).cloned().collect();
     let file = slow.file.as_deref().unwrap_or("(no file)");
     let written = slow.bytes.map_or_else(String::new, |count| format!(", {}", bytes(count as f64)));
     format!(
@@ -374,7 +373,7 @@ fn one(slow: &Slowest) -> String {
         seconds(slow.seconds),
         slow.call,
         printable(file),
-        printable(&line.join(" < ")),
+        printable(&slow.line()),
         slow.process
     )
 }

@@ -187,7 +187,7 @@ fn a_file_system_is_full_only_if_a_removal_could_help() {
 #[test]
 fn a_slow_bandwidth_is_a_finding_unless_a_limit_explains_it() {
     let slow = Measured {
-        sequential: Some(Writes { per_second: 20.0, bytes_per_second: 20e6, by: "fio" }),
+        sequential: Some(Writes { per_second: 20.0, bytes_per_second: 20e6 }),
         ..disk(100.0)
     };
     assert_eq!(names(&place(), &[], &[], &slow), ["slow-writes"]);

@@ -1,13 +1,12 @@
-//! Writes past the page cache: 4 KiB at random, and 1 MiB in sequence. By fio where it is
-//! installed, with the settings of a published comparison of build hosts (direct, libaio, depth
-//! 128, at most 3 GiB); otherwise by the same calls of our own.
+//! Writes past the page cache: 4 KiB at random, and 1 MiB in sequence, with the settings of a published
+//! comparison of build hosts by fio (direct, libaio, depth 128, at most 3 GiB).
 
 use super::Measured;
 use crate::error::Error;
 use crate::not_measured::NotMeasured;
 use crate::observer::{Observer, check};
 use crate::place::ExaminedPlace;
-use crate::program::{POLL, RunningChild};
+use crate::program::POLL;
 use crate::scratch::Scratch;
 use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate};
 use rustix::io::Errno;
@@ -15,8 +14,6 @@ use serde::Serialize;
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::thread;
 use std::time::{Duration, Instant};
 use synconce_sys::aio::AsyncWrites;
 use synconce_sys::reason;
@@ -36,8 +33,6 @@ pub struct Writes {
     pub per_second: f64,
     /// Bytes.
     pub bytes_per_second: f64,
-    /// The program that measured.
-    pub by: &'static str,
 }
 
 /// The writes, or why there are none.
@@ -46,22 +41,15 @@ type Outcome = Result<Writes, String>;
 #[derive(Clone, Copy)]
 struct WritePattern {
     name: &'static str,
-    /// fio's name of it.
-    rw: &'static str,
     block: usize,
     depth: usize,
     is_random: bool,
 }
 
-const RANDOM: WritePattern = WritePattern {
-    name: "random writes",
-    rw: "randwrite",
-    block: 4 << 10,
-    depth: 128,
-    is_random: true,
-};
+const RANDOM: WritePattern =
+    WritePattern { name: "random writes", block: 4 << 10, depth: 128, is_random: true };
 const SEQUENTIAL: WritePattern =
-    WritePattern { name: "bandwidth", rw: "write", block: 1 << 20, depth: 8, is_random: false };
+    WritePattern { name: "bandwidth", block: 1 << 20, depth: 8, is_random: false };
 
 /// Returns the size of the file, a quarter of what is free.
 pub(crate) fn size(place: &ExaminedPlace) -> u64 {
@@ -84,7 +72,7 @@ pub(crate) fn measure(
     }
     for pattern in [RANDOM, SEQUENTIAL] {
         observer.begins(pattern.name);
-        match by_any(scratch.path(), pattern, size, time, observer)? {
+        match write_to_file(scratch.path(), pattern, size, time, observer)? {
             Err(why) => not_measured.push(NotMeasured::new(pattern.name, why)),
             Ok(writes) if pattern.is_random => measured.random = Some(writes),
             Ok(writes) => measured.sequential = Some(writes),
@@ -103,75 +91,27 @@ pub(crate) fn random(
 ) -> Result<Option<Writes>, Error> {
     match size {
         ..SMALLEST => Ok(None),
-        _ => Ok(by_any(directory, RANDOM, size, time, observer)?.ok()),
+        _ => Ok(write_to_file(directory, RANDOM, size, time, observer)?.ok()),
     }
 }
 
-/// Measures by fio, or else by ours.
-fn by_any(
+/// Measures writes to a new file in `directory`, and removes the file.
+fn write_to_file(
     directory: &Path,
     pattern: WritePattern,
     size: u64,
     time: Duration,
     observer: &dyn Observer,
 ) -> Result<Outcome, Error> {
-    let result = match by_fio(directory, pattern, size, time, observer)? {
-        Some(writes) => Ok(writes),
-        None => by_ours(&directory.join(FILE), pattern, size, time, observer)?,
-    };
-    let _ = fs::remove_file(directory.join(FILE));
+    let file = directory.join(FILE);
+    let result = submit(&file, pattern, size, time, observer)?;
+    let _ = fs::remove_file(file);
     Ok(result)
-}
-
-/// Returns `None` if fio is not installed, or fails.
-fn by_fio(
-    directory: &Path,
-    pattern: WritePattern,
-    size: u64,
-    time: Duration,
-    observer: &dyn Observer,
-) -> Result<Option<Writes>, Error> {
-    let output = directory.join("fio.json");
-    let mut fio = Command::new("fio");
-    fio.args(["--name=doctor", "--direct=1", "--ioengine=libaio", "--time_based"])
-        .args(["--output-format=json", "--group_reporting"])
-        .arg(format!("--rw={}", pattern.rw))
-        .arg(format!("--bs={}", pattern.block))
-        .arg(format!("--iodepth={}", pattern.depth))
-        .arg(format!("--size={size}"))
-        .arg(format!("--runtime={}", time.as_secs()))
-        // A colon separates names of files.
-        .arg(format!("--filename={FILE}"))
-        .arg("--output=fio.json")
-        .current_dir(directory)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    let Ok(child) = fio.spawn() else { return Ok(None) };
-    let mut running = RunningChild(child);
-    let has_succeeded = loop {
-        if let Some(status) =
-            running.0.try_wait().map_err(Error::io("wait for", Path::new("fio")))?
-        {
-            break status.success();
-        }
-        check(observer)?;
-        thread::sleep(POLL);
-    };
-    let text = fs::read_to_string(&output).unwrap_or_default();
-    Ok(of_fio(&text).filter(|_| has_succeeded))
-}
-
-fn of_fio(json: &str) -> Option<Writes> {
-    let value: serde_json::Value = serde_json::from_str(json).ok()?;
-    let write = &value["jobs"][0]["write"];
-    let (per_second, bytes_per_second) = (write["iops"].as_f64()?, write["bw_bytes"].as_f64()?);
-    (per_second > 0.0).then_some(Writes { per_second, bytes_per_second, by: "fio" })
 }
 
 /// Makes the writes as fio does: io_submit(2), and at most `depth` writes at a time. Threads would wait for
 /// each other in an overlay.
-fn by_ours(
+fn submit(
     path: &Path,
     pattern: WritePattern,
     size: u64,
@@ -209,7 +149,7 @@ fn by_ours(
         Err(error) => Err(Error::io("write to", path)(error)),
         Ok(per_second) => {
             let bytes_per_second = per_second * pattern.block as f64;
-            Ok(Ok(Writes { per_second, bytes_per_second, by: "synconce" }))
+            Ok(Ok(Writes { per_second, bytes_per_second }))
         }
     }
 }
@@ -231,17 +171,4 @@ fn write(
         ended += writes.wait(POLL)? as u64;
     }
     Ok(ended)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_figures_of_fio_are_read_and_other_output_is_none() {
-        let json = r#"{"jobs": [{"write": {"iops": 37900.5, "bw_bytes": 155238400}}]}"#;
-        let writes = of_fio(json).unwrap();
-        assert_eq!((writes.per_second, writes.bytes_per_second), (37_900.5, 155_238_400.0));
-        assert_eq!(of_fio("fio: engine libaio not loadable"), None);
-    }
 }

@@ -3,11 +3,10 @@
 use super::{Card, CardLine, Cell, Column, LEGEND, Page, Part, Section};
 use crate::command::text::{RISK, WORTH, dropped, ended, group_name, totals};
 use crate::command::{
-    BuildSteps, CommandReport, Dropped, NotCovered, Slowest, StepWaits, SyncGroup, TriggerRuns,
-    Waits,
+    BuildSteps, CommandReport, Dropped, NotCovered, Slowest, StepWaits, SyncGroup, Waits,
 };
 use crate::finding::NO_UNDO;
-use crate::units::{at_least, bytes, seconds, whole};
+use crate::units::{at_least, seconds, whole};
 use synconce_chart::{Bar, Text};
 
 /// Characters of a command line in the title, and in other places.
@@ -89,24 +88,24 @@ impl CommandReport {
     }
 
     fn programs(&self) -> Section {
-        let columns = [Column::text("package"), Column::number("runs"), Column::sorted("at least")];
         let mut triggers = self.triggers.clone();
         triggers.sort_by_key(|trigger| std::cmp::Reverse(trigger.micros));
-        let cells = |trigger: &TriggerRuns| {
-            vec![
-                Cell::text(trigger.package.as_str()),
-                Cell::number(whole(trigger.runs as f64), trigger.runs as f64),
-                Cell::number(at_least(trigger.seconds()), trigger.seconds()),
-            ]
-        };
+        let triggers = Part::table(
+            "Triggers of packages",
+            &triggers,
+            [
+                (Column::text("package"), &|it| Cell::text(&*it.package)),
+                (Column::number("runs"), &|it| Cell::count(it.runs)),
+                (Column::sorted("at least"), &|it| {
+                    Cell::number(at_least(it.seconds()), it.seconds())
+                }),
+            ],
+        );
         let emulated = self.emulated.iter().map(|it| {
             let (share, _) = it.share();
             (it.by.as_str(), format!("{:.0} % of the work", 100.0 * share))
         });
-        Section::new(
-            "Programs",
-            [Part::table("Triggers of packages", columns, &triggers, cells), Part::facts(emulated)],
-        )
+        Section::new("Programs", [triggers, Part::facts(emulated)])
     }
 
     fn not_timed(&self) -> Section {
@@ -147,30 +146,8 @@ fn groups(waits: &Waits) -> [Option<Part>; 9] {
 
 /// Returns the steps of image builds, and the syncs of all of them.
 fn steps(build: &BuildSteps) -> Vec<Option<Part>> {
-    let columns = [
-        Column::number("step"),
-        Column::text("command"),
-        Column::number("syncs"),
-        Column::sorted("waits"),
-        Column::number("time"),
-        Column::text("engine"),
-        Column::text("image"),
-        Column::text("not seen"),
-    ];
-    let cells = |step: &&StepWaits| {
-        let is_seen = step.unseen.is_none();
-        let counted = |cell: Cell| if is_seen { cell } else { Cell::text("") };
-        vec![
-            Cell::number(step.number.to_string(), f64::from(step.number)),
-            Cell::text(step.words()),
-            counted(Cell::number(whole(step.calls as f64), step.calls as f64)),
-            counted(time(step.waits)),
-            time(step.seconds),
-            Cell::text(step.engine.as_str()),
-            Cell::text(step.image.as_deref().unwrap_or_default()),
-            Cell::text(step.unseen.as_deref().unwrap_or_default()),
-        ]
-    };
+    let if_seen =
+        |step: &StepWaits, cell: Cell| if step.unseen.is_none() { cell } else { Cell::text("") };
     let mut steps: Vec<_> = build.steps.iter().collect();
     // Stable: of equal waits, the earlier step comes first.
     steps.sort_by(|one, other| other.waits.total_cmp(&one.waits));
@@ -179,10 +156,26 @@ fn steps(build: &BuildSteps) -> Vec<Option<Part>> {
         let name = format!("{}: {}", step.number, step.words());
         bar(name.into(), step.calls, step.waits)
     });
+    let each = Part::table(
+        "Each step",
+        &steps,
+        [
+            (Column::number("step"), &|it| {
+                Cell::number(it.number.to_string(), f64::from(it.number))
+            }),
+            (Column::text("command"), &|it| Cell::text(it.words())),
+            (Column::number("syncs"), &|it| if_seen(it, Cell::count(it.calls))),
+            (Column::sorted("waits"), &|it| if_seen(it, Cell::seconds(it.waits))),
+            (Column::number("time"), &|it| Cell::seconds(it.seconds)),
+            (Column::text("engine"), &|it| Cell::text(&*it.engine)),
+            (Column::text("image"), &|it| Cell::text(it.image.as_deref().unwrap_or_default())),
+            (Column::text("not seen"), &|it| Cell::text(it.unseen.as_deref().unwrap_or_default())),
+        ],
+    );
     let first = [
         Some(Part::Line("Steps of all builds in this time. None was held.".into())),
         Part::chart("Waits by step", bars),
-        Part::table("Each step", columns, &steps, cells),
+        each,
     ];
     let not_covered = not_covered(&build.not_covered, "held step", ["does not wait", "waits"]);
     let not_seen = Part::facts([("not seen", build.not_seen.to_owned())]);
@@ -192,25 +185,18 @@ fn steps(build: &BuildSteps) -> Vec<Option<Part>> {
 /// Returns what has no time. The last column, `held`, has the first of `words` for a call that a hold
 /// takes away, and the second for others.
 fn not_covered(kinds: &[NotCovered], held: &'static str, words: [&'static str; 2]) -> Option<Part> {
-    let columns = [
-        Column::text("kind of sync"),
-        Column::text("call"),
-        Column::number("calls"),
-        Column::text("first program"),
-        Column::text("first file"),
-        Column::text(held),
-    ];
-    let cells = |it: &NotCovered| {
-        vec![
-            Cell::text(it.what),
-            Cell::text(it.call.as_str()),
-            Cell::number(whole(it.calls as f64), it.calls as f64),
-            Cell::text(it.program.as_str()),
-            Cell::text(it.file.as_deref().unwrap_or_default()),
-            Cell::text(words[usize::from(!it.is_held)]),
-        ]
-    };
-    Part::table("Calls without a time", columns, kinds, cells)
+    Part::table(
+        "Calls without a time",
+        kinds,
+        [
+            (Column::text("kind of sync"), &|it| Cell::text(it.what)),
+            (Column::text("call"), &|it| Cell::text(&*it.call)),
+            (Column::number("calls"), &|it| Cell::count(it.calls)),
+            (Column::text("first program"), &|it| Cell::text(&*it.program)),
+            (Column::text("first file"), &|it| Cell::text(it.file.as_deref().unwrap_or_default())),
+            (Column::text(held), &|it| Cell::text(words[usize::from(!it.is_held)])),
+        ],
+    )
 }
 
 fn bar(name: Text, calls: u64, waits: f64) -> Bar {
@@ -227,48 +213,33 @@ fn bar(name: Text, calls: u64, waits: f64) -> Bar {
 }
 
 fn group(title: &'static str, name: &'static str, groups: &[SyncGroup]) -> Option<Part> {
-    let columns = [
-        Column::text(name),
-        Column::number("syncs"),
-        Column::sorted("waits"),
-        Column::number("median"),
-        Column::number("p99"),
-    ];
-    Part::table(title, columns, groups, |group| {
-        vec![
-            Cell::text(group_name(group)),
-            Cell::number(whole(group.calls as f64), group.calls as f64),
-            time(group.seconds),
-            time(group.median),
-            time(group.p99),
-        ]
-    })
+    Part::table(
+        title,
+        groups,
+        [
+            (Column::text(name), &|it| Cell::text(group_name(it))),
+            (Column::number("syncs"), &|it| Cell::count(it.calls)),
+            (Column::sorted("waits"), &|it| Cell::seconds(it.seconds)),
+            (Column::number("median"), &|it| Cell::seconds(it.median)),
+            (Column::number("p99"), &|it| Cell::seconds(it.p99)),
+        ],
+    )
 }
 
 fn slowest(slowest: &[Slowest]) -> Option<Part> {
-    let columns = [
-        Column::text("file"),
-        Column::text("call"),
-        Column::sorted("wait"),
-        Column::number("written"),
-        Column::text("program, and what started it"),
-        Column::number("pid"),
-    ];
-    Part::table("The longest waits", columns, slowest, |slow| {
-        let above = slow.ancestry.iter().map(String::as_str);
-        let line: Vec<_> = std::iter::once(slow.program.as_str()).chain(above).collect();
-        let written = slow.bytes.map(|count| Cell::number(bytes(count as f64), count as f64));
-        vec![
-            Cell::text(slow.file.as_deref().unwrap_or("(no file)")),
-            Cell::text(slow.call.as_str()),
-            time(slow.seconds),
-            written.unwrap_or_else(|| Cell::number(String::new(), -1.0)),
-            Cell::text(line.join(" < ")),
-            Cell::number(slow.process.to_string(), f64::from(slow.process)),
-        ]
-    })
-}
-
-fn time(value: f64) -> Cell {
-    Cell::number(seconds(value), value)
+    let unknown = || Cell::number(String::new(), -1.0);
+    Part::table(
+        "The longest waits",
+        slowest,
+        [
+            (Column::text("file"), &|it| Cell::text(it.file.as_deref().unwrap_or("(no file)"))),
+            (Column::text("call"), &|it| Cell::text(&*it.call)),
+            (Column::sorted("wait"), &|it| Cell::seconds(it.seconds)),
+            (Column::number("written"), &|it| it.bytes.map_or_else(unknown, Cell::bytes)),
+            (Column::text("program, and what started it"), &|it| Cell::text(it.line())),
+            (Column::number("pid"), &|it| {
+                Cell::number(it.process.to_string(), f64::from(it.process))
+            }),
+        ],
+    )
 }

@@ -10,9 +10,16 @@ impl BuildContext {
     pub fn page(&self, made: &str) -> String {
         let unreadable = Part::table(
             "Directories that this user cannot read",
-            [Column::text("directory")],
             &self.unreadable,
-            |path| vec![Cell::text(path.display().to_string())],
+            [(Column::text("directory"), &|path| Cell::text(path.display().to_string()))],
+        );
+        let files = Part::table(
+            "The largest files",
+            &self.largest_files,
+            [
+                (Column::text("file"), &|it| Cell::text(it.path.display().to_string())),
+                (Column::sorted("bytes"), &|it| Cell::bytes(it.amount.bytes)),
+            ],
         );
         let sections = [
             Section::new(
@@ -26,7 +33,7 @@ impl BuildContext {
                         Column::sorted("bytes"),
                         &self.largest,
                     ),
-                    self.files(),
+                    files,
                 ],
             ),
             Section::new(
@@ -47,13 +54,6 @@ impl BuildContext {
         ];
         let title = format!("{} (build context)", self.directory.display());
         Page::text(title, &self.verdict(), Vec::new(), sections, made)
-    }
-
-    fn files(&self) -> Option<Part> {
-        let columns = [Column::text("file"), Column::sorted("bytes")];
-        Part::table("The largest files", columns, &self.largest_files, |part| {
-            vec![Cell::text(part.path.display().to_string()), size(part.amount.bytes)]
-        })
     }
 
     fn sending_facts(&self) -> Vec<(&'static str, String)> {
@@ -95,17 +95,13 @@ fn table(
     bytes: Column,
     parts: &[ContextPart],
 ) -> Option<Part> {
-    let columns = [Column::text(name), bytes, Column::number("entries")];
-    Part::table(title, columns, parts, |part| {
-        let entries = part.amount.entries;
-        vec![
-            Cell::text(part.path.display().to_string()),
-            size(part.amount.bytes),
-            Cell::number(whole(entries as f64), entries as f64),
-        ]
-    })
-}
-
-fn size(count: u64) -> Cell {
-    Cell::number(bytes(count as f64), count as f64)
+    Part::table(
+        title,
+        parts,
+        [
+            (Column::text(name), &|it| Cell::text(it.path.display().to_string())),
+            (bytes, &|it| Cell::bytes(it.amount.bytes)),
+            (Column::number("entries"), &|it| Cell::count(it.amount.entries)),
+        ],
+    )
 }

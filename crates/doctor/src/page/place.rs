@@ -4,7 +4,7 @@ use super::{Card, Cell, Column, LEGEND, Page, Part, Section};
 use crate::measure::Times;
 use crate::report::PlaceReport;
 use crate::text::{self, Figure};
-use crate::units::{micros, whole};
+use crate::units::micros;
 use synconce_chart::Bar;
 
 impl PlaceReport {
@@ -32,20 +32,25 @@ impl PlaceReport {
             Figure::Waits(..) => None,
         });
         let bars = waits.iter().map(|row| row.bar(&waits));
-        let columns = [
-            Column::text("call or write"),
-            Column::number("fastest"),
-            Column::number("median"),
-            Column::number("p99"),
-            Column::number("samples"),
-            Column::text("how it was measured"),
-        ];
+        let time = |value| Cell::number(micros(value), value);
+        let table = Part::table(
+            "Waits",
+            &waits,
+            [
+                (Column::text("call or write"), &|it| Cell::text(it.name)),
+                (Column::number("fastest"), &|it| time(it.times.fastest)),
+                (Column::number("median"), &|it| time(it.times.median)),
+                (Column::number("p99"), &|it| time(it.times.p99)),
+                (Column::number("samples"), &|it| Cell::count(it.times.samples as u64)),
+                (Column::text("how it was measured"), &|it| Cell::text(it.what)),
+            ],
+        );
         Section::new(
             "Measured",
             [
                 (!waits.is_empty()).then(|| Part::Line(LEGEND.into())),
                 Part::chart("Wait of each sync: median (strong), p99 (faint)", bars),
-                Part::table("Waits", columns, &waits, WaitRow::cells),
+                table,
                 Part::facts(words),
             ],
         )
@@ -98,18 +103,5 @@ impl WaitRow {
             note: format!("{} .. {}", micros(median), micros(p99)).into(),
             ..Bar::default()
         }
-    }
-
-    fn cells(&self) -> Vec<Cell> {
-        let Times { samples, fastest, median, p99, .. } = self.times;
-        let time = |count| Cell::number(micros(count), count);
-        vec![
-            Cell::text(self.name),
-            time(fastest),
-            time(median),
-            time(p99),
-            Cell::number(whole(samples as f64), samples as f64),
-            Cell::text(self.what),
-        ]
     }
 }

@@ -9,10 +9,10 @@ use rustix::fs::{
     fchown, futimens, utimensat,
 };
 use rustix::io::Errno;
-use synconce_durable::error::Error;
+use synconce_durable::error::{Context, Error};
 
 use super::member::{Attributes, Xattr};
-use super::{LeftOut, failed};
+use super::{LeftOut, as_path, failed};
 use crate::owners::why_not_owned;
 use crate::xattrs::{Attributed, NamedFile, Open, each_of, is_overlays};
 use synconce_sys::reason;
@@ -25,15 +25,6 @@ pub(super) enum File<'a> {
     Named(BorrowedFd<'a>, &'a [u8]),
     /// A symbolic link, which has no mode.
     Link(BorrowedFd<'a>, &'a [u8]),
-}
-
-/// Which attributes are set, besides modes, times and other extended attributes.
-#[derive(Clone, Copy)]
-pub(super) struct Manner {
-    /// Owners and groups.
-    pub(super) owners: bool,
-    /// Overlay's own attributes (`trusted.overlay.*`, `user.overlay.*`).
-    pub(super) overlay_attributes: bool,
 }
 
 impl File<'_> {
@@ -109,11 +100,10 @@ pub(super) fn apply(
     is: &Stat,
     path: &[u8],
     wanted: &Attributes,
-    manner: Manner,
     left_out: &mut LeftOut,
 ) -> Result<(), Error> {
     let other_owner = (is.st_uid, is.st_gid) != (wanted.uid, wanted.gid);
-    if manner.owners && other_owner {
+    if other_owner {
         file.chown(wanted.uid, wanted.gid).map_err(|errno| {
             let why = why_not_owned(wanted.uid, wanted.gid, errno);
             failed("cannot set the owner of", path, why)
@@ -121,18 +111,18 @@ pub(super) fn apply(
     }
     let mut set = |stage: u8| {
         for (name, value) in wanted.xattrs.iter().filter(|(name, _)| stage_of(name) == stage) {
-            set_xattr(file, path, name, value, manner, left_out)?;
+            set_xattr(file, path, name, value, left_out)?;
         }
         Ok(())
     };
     set(0)?;
     // chown(2) may have cleared bits of the right mode.
-    if is.st_mode & 0o7777 != wanted.mode || manner.owners && other_owner {
-        file.chmod(wanted.mode).map_err(|errno| failed("cannot set the mode of", path, errno))?;
+    if is.st_mode & 0o7777 != wanted.mode || other_owner {
+        file.chmod(wanted.mode).on("cannot set the mode of", as_path(path))?;
     }
     set(1)?;
     set(2)?;
-    file.set_mtime(wanted.mtime).map_err(|errno| failed("cannot set the time of", path, errno))
+    file.set_mtime(wanted.mtime).on("cannot set the time of", as_path(path))
 }
 
 /// Returns when `apply` sets an extended attribute: 0 is before chmod(2), 1 and 2 are after it.
@@ -149,11 +139,10 @@ fn set_xattr(
     path: &[u8],
     name: &[u8],
     value: &[u8],
-    manner: Manner,
     left_out: &mut LeftOut,
 ) -> Result<(), Error> {
     let note = |why: &str| format!("the attribute {}: {why}", name.escape_ascii());
-    if is_overlays(name) && !manner.overlay_attributes {
+    if is_overlays(name) {
         left_out.note(path, note("it would direct an overlay"));
         return Ok(());
     }

@@ -10,25 +10,16 @@ use rustix::fs::{
     readlinkat, statx,
 };
 use rustix::io::{Errno, pread};
-use synconce_durable::error::Error;
+use synconce_durable::error::{Context, Error};
 
 use super::attributes::File;
 use super::descend::{self, Descent};
 use super::member::{Attributes, MemberKind, Xattr};
 use super::sparse::Map;
 use super::write::{Outgoing, Writer};
-use super::{LeftOut, Progress, failed, go_on};
+use super::{LeftOut, Progress, as_path, failed, go_on};
 use crate::walk::directory::kind_of;
 use crate::xattrs::is_overlays;
-
-/// How a tree is packed.
-#[derive(Clone, Debug, Default)]
-#[non_exhaustive]
-pub struct PackOptions {
-    /// Packs overlay's own attributes as well (`trusted.overlay.*`, `user.overlay.*`). They mean
-    /// nothing without the other layers of the overlay.
-    pub overlay_attributes: bool,
-}
 
 /// What was packed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -58,26 +49,23 @@ pub struct Packed {
 pub fn pack(
     source: BorrowedFd<'_>,
     output: impl Write,
-    options: &PackOptions,
     progress: &dyn Progress,
 ) -> Result<Packed, Error> {
     let mut packer = Packer {
         writer: Writer::new(output),
         links: HashMap::new(),
-        overlay_attributes: options.overlay_attributes,
         progress,
         done: Packed::default(),
     };
     let mut worker = Descent::new(source);
-    let root = descend::open(source, b".").map_err(|errno| failed("cannot open", b"", errno))?;
+    let root = descend::open(source, b".").on("cannot open", as_path(b""))?;
     packer.directory(b"", &root)?;
-    worker.enter(root).map_err(|errno| failed("cannot list", b"", errno))?;
+    worker.enter(root).on("cannot list", as_path(b""))?;
     loop {
-        let next = worker.next();
-        let next = next.map_err(|errno| failed("cannot open again", worker.path(), errno))?;
+        let next = worker.next().on("cannot open again", as_path(worker.path()))?;
         let Some((dir, name)) = next else { break };
         if let Some(dir) = packer.entry(&dir, &name, worker.path())? {
-            worker.enter(dir).map_err(|errno| failed("cannot list", worker.path(), errno))?;
+            worker.enter(dir).on("cannot list", as_path(worker.path()))?;
         }
     }
     packer.writer.finish().map_err(unwritable)?;
@@ -88,7 +76,6 @@ struct Packer<'a, W> {
     writer: Writer<W>,
     /// The first path of each file with several links, and the number of links still to come.
     links: HashMap<(u32, u32, u64), (Vec<u8>, u32)>,
-    overlay_attributes: bool,
     progress: &'a dyn Progress,
     done: Packed,
 }
@@ -97,7 +84,7 @@ impl<W: Write> Packer<'_, W> {
     /// Writes one entry. Returns an open directory if the caller is to descend into the entry.
     fn entry(&mut self, dir: &OwnedFd, name: &[u8], path: &[u8]) -> Result<Option<OwnedFd>, Error> {
         go_on("cannot pack", path, self.progress)?;
-        let is = stat(dir.as_fd(), name).map_err(|errno| failed("cannot read", path, errno))?;
+        let is = stat(dir.as_fd(), name).on("cannot read", as_path(path))?;
         let file_type = kind_of(&is);
         if file_type == FileType::Directory {
             return match descend::open(dir.as_fd(), name) {
@@ -107,7 +94,7 @@ impl<W: Write> Packer<'_, W> {
                         .map(|()| None)
                 }
                 opened => {
-                    let opened = opened.map_err(|errno| failed("cannot open", path, errno))?;
+                    let opened = opened.on("cannot open", as_path(path))?;
                     self.directory(path, &opened).map(|()| Some(opened))
                 }
             };
@@ -145,7 +132,7 @@ impl<W: Write> Packer<'_, W> {
     }
 
     fn directory(&mut self, path: &[u8], dir: &OwnedFd) -> Result<(), Error> {
-        let is = stat(dir.as_fd(), b"").map_err(|errno| failed("cannot read", path, errno))?;
+        let is = stat(dir.as_fd(), b"").on("cannot read", as_path(path))?;
         let xattrs = self.xattrs(File::Open(dir.as_fd()), path)?;
         self.write(path, &MemberKind::Directory, attributes(&is, xattrs))
     }
@@ -161,8 +148,7 @@ impl<W: Write> Packer<'_, W> {
         let number = makedev(is.stx_rdev_major, is.stx_rdev_minor);
         let kind = match file_type {
             FileType::Symlink => {
-                let target = readlinkat(dir, name, Vec::new());
-                let target = target.map_err(|errno| failed("cannot read", path, errno))?;
+                let target = readlinkat(dir, name, Vec::new()).on("cannot read", as_path(path))?;
                 MemberKind::Symlink(target.into_bytes())
             }
             FileType::CharacterDevice => MemberKind::CharDevice(number),
@@ -178,7 +164,7 @@ impl<W: Write> Packer<'_, W> {
     }
 
     fn file(&mut self, dir: &OwnedFd, name: &[u8], path: &[u8], is: &Statx) -> Result<(), Error> {
-        let file = open_file(dir, name).map_err(|errno| failed("cannot open", path, errno))?;
+        let file = open_file(dir, name).on("cannot open", as_path(path))?;
         let size = is.stx_size;
         let read = |error: std::io::Error| failed("cannot read", path, error);
         // A file with as many blocks as its size needs has no holes worth a search by lseek(2).
@@ -202,7 +188,7 @@ impl<W: Write> Packer<'_, W> {
             self.content(&file, path, *at, *length)?;
         }
         self.writer.pad().map_err(unwritable)?;
-        let now = stat(file.as_fd(), b"").map_err(|errno| failed("cannot read", path, errno))?;
+        let now = stat(file.as_fd(), b"").on("cannot read", as_path(path))?;
         let seen =
             |is: &Statx| (is.stx_ino, is.stx_size, is.stx_mtime.tv_sec, is.stx_mtime.tv_nsec);
         if seen(&now) != seen(is) {
@@ -221,7 +207,7 @@ impl<W: Write> Packer<'_, W> {
             let got = match pread(file, &mut room[..most], at + done) {
                 Err(Errno::INTR) => continue,
                 Ok(0) => return Err(changed(path)),
-                result => result.map_err(|errno| failed("cannot read", path, errno))?,
+                result => result.on("cannot read", as_path(path))?,
             };
             self.writer.filled(got);
             done += got as u64;
@@ -249,18 +235,15 @@ impl<W: Write> Packer<'_, W> {
     }
 
     fn xattrs(&mut self, file: File<'_>, path: &[u8]) -> Result<Vec<Xattr>, Error> {
-        let mut xattrs =
-            file.xattrs().map_err(|errno| failed("cannot read the attributes of", path, errno))?;
-        if !self.overlay_attributes {
-            let left_out = &mut self.done.left_out;
-            xattrs.retain(|(name, _)| {
-                let is_own = is_overlays(name);
-                if is_own {
-                    left_out.note(path, format!("the attribute {}", name.escape_ascii()));
-                }
-                !is_own
-            });
-        }
+        let mut xattrs = file.xattrs().on("cannot read the attributes of", as_path(path))?;
+        // They mean nothing without the other layers of the overlay.
+        xattrs.retain(|(name, _)| {
+            let is_own = is_overlays(name);
+            if is_own {
+                self.done.left_out.note(path, format!("the attribute {}", name.escape_ascii()));
+            }
+            !is_own
+        });
         Ok(xattrs)
     }
 

@@ -7,9 +7,9 @@ use std::rc::Rc;
 
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, chmodat, mkdirat, openat2};
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
-use synconce_durable::error::Error;
+use synconce_durable::error::{Context, Error};
 
-use super::{failed, refuse};
+use super::{as_path, refuse};
 
 /// The longest path that is given to the kernel in one call; its limit is 4,096 bytes with the
 /// NUL.
@@ -64,7 +64,7 @@ impl UnpackedDirectories {
             Err(Errno::NOENT) if if_missing == IfMissing::Make => self.make(dir),
             found => found,
         };
-        found.map(|found| (found, name)).map_err(|errno| failed("cannot reach", path, errno))
+        found.map(|found| (found, name)).on("cannot reach", as_path(path))
     }
 
     fn find(&mut self, dir: &[u8]) -> Result<Rc<OwnedFd>, Errno> {

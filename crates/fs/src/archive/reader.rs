@@ -2,12 +2,12 @@
 
 use std::io::{BufRead, BufReader, Read};
 
-use synconce_durable::error::Error;
+use synconce_durable::error::{Context, Error};
 use tar::{GnuExtSparseHeader, GnuSparseHeader, Header};
 
 use super::member::{Extensions, Member, SparseForm};
 use super::sparse::{self, Map, Piece};
-use super::{BLOCK, failed, header, refuse};
+use super::{BLOCK, as_path, failed, header, refuse};
 
 /// The most bytes of names, attributes and maps that are read into memory.
 const LONGEST: u64 = 64 << 20;
@@ -221,8 +221,7 @@ impl<R: Read> Reader<R> {
     /// would be ignored without notice.
     fn end(&mut self) -> Result<(), Error> {
         loop {
-            let piece = self.input.fill_buf();
-            let piece = piece.map_err(|error| failed("cannot read beyond", &self.member, error))?;
+            let piece = self.input.fill_buf().on("cannot read beyond", as_path(&self.member))?;
             if piece.is_empty() {
                 return Ok(());
             }
@@ -278,9 +277,7 @@ impl<R: Read> Reader<R> {
         while filled < block.len() {
             let length = match self.input.read(&mut block[filled..]) {
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
-                result => {
-                    result.map_err(|error| failed("cannot read beyond", &self.member, error))?
-                }
+                result => result.on("cannot read beyond", as_path(&self.member))?,
             };
             match length {
                 0 if filled == 0 => return Ok(None),

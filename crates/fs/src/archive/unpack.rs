@@ -9,33 +9,16 @@ use rustix::fs::{
     mknodat, openat, statat, symlinkat, unlinkat,
 };
 use rustix::io::{Errno, pwrite};
-use synconce_durable::error::Error;
+use synconce_durable::error::{Context, Error};
 
-use super::attributes::{File, Manner, apply};
+use super::attributes::{File, apply};
 use super::image::ImageSigns;
 use super::member::{Attributes, Member, MemberKind};
 use super::places::{IfMissing, UnpackedDirectories, below_root};
 use super::reader::Reader;
 use super::source::{ArchiveSource, UntilCancelled};
-use super::{LeftOut, Progress, failed, go_on, refuse};
+use super::{LeftOut, Progress, as_path, failed, go_on, refuse};
 use synconce_sys::reason;
-
-/// How an archive is unpacked.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct UnpackOptions {
-    /// Sets owners and groups by their numbers. If false, everything belongs to the caller.
-    pub owners: bool,
-    /// Sets overlay's own attributes (`trusted.overlay.*`, `user.overlay.*`). They could
-    /// redirect an overlay that has the tree as a layer.
-    pub overlay_attributes: bool,
-}
-
-impl Default for UnpackOptions {
-    fn default() -> Self {
-        Self { owners: true, overlay_attributes: false }
-    }
-}
 
 /// What was unpacked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -60,11 +43,10 @@ pub struct Unpacked {
 pub fn unpack_from(
     mut source: ArchiveSource,
     target: BorrowedFd<'_>,
-    options: &UnpackOptions,
     progress: &dyn Progress,
 ) -> Result<Unpacked, Error> {
     let input = UntilCancelled { input: &mut source, progress };
-    let unpacked = unpack(input, target, options, progress);
+    let unpacked = unpack(input, target, progress);
     // After an error elsewhere, the rest is not decompressed: it may be large, or its writer
     // may never end.
     if unpacked.is_ok() || source.ended {
@@ -81,22 +63,18 @@ pub fn unpack_from(
 ///
 /// # Errors
 /// The archive is damaged or truncated, or has a member that cannot be made (the error names
-/// the member), or the work was cancelled (`ECANCELED`). The target is then incomplete. As an
-/// ordinary user outside of a user namespace, clear [`UnpackOptions::owners`].
+/// the member), or the work was cancelled (`ECANCELED`). The target is then incomplete.
 pub fn unpack(
     input: impl Read,
     target: BorrowedFd<'_>,
-    options: &UnpackOptions,
     progress: &dyn Progress,
 ) -> Result<Unpacked, Error> {
-    let places =
-        UnpackedDirectories::new(target).map_err(|error| failed("cannot use", b"", error))?;
+    let places = UnpackedDirectories::new(target).on("cannot use", as_path(b""))?;
     // New files would inherit this list; the root's own attributes are set at the end.
     let _ = fremovexattr(places.target(), "system.posix_acl_default");
     let mut unpacker = Unpacker {
         reader: Reader::new(input),
         places,
-        manner: Manner { owners: options.owners, overlay_attributes: options.overlay_attributes },
         progress,
         done: Unpacked::default(),
         directories: Vec::new(),
@@ -112,7 +90,6 @@ pub fn unpack(
 struct Unpacker<'a, R> {
     reader: Reader<R>,
     places: UnpackedDirectories,
-    manner: Manner,
     progress: &'a dyn Progress,
     done: Unpacked,
     /// Directories' attributes are set last: making entries changes the times, and a mode or
@@ -144,7 +121,7 @@ impl<R: Read> Unpacker<'_, R> {
                 return Err(refuse(&member.path, "the root of a tree must be a directory"));
             }
             let target = self.places.target();
-            let is = fstat(target).map_err(|errno| failed("cannot read", b"", errno))?;
+            let is = fstat(target).on("cannot read", as_path(b""))?;
             self.later(path, member.attributes, &is);
         } else {
             let (dir, name) = self.places.parent(&path, IfMissing::Make)?;
@@ -195,13 +172,13 @@ impl<R: Read> Unpacker<'_, R> {
         let file = self.replacing(dir, name, path, || openat(dir, name, flags, mode))?;
         let piece = match &it.map {
             None => self.content(&file, path, 0, it.stored),
-            Some(map) => ftruncate(&file, map.size)
-                .map_err(|errno| failed("cannot write", path, errno))
-                .and_then(|()| {
+            Some(map) => {
+                ftruncate(&file, map.size).on("cannot write", as_path(path)).and_then(|()| {
                     map.pieces
                         .iter()
                         .try_for_each(|(at, length)| self.content(&file, path, *at, *length))
-                }),
+                })
+            }
         };
         piece?;
         self.apply(File::Open(file.as_fd()), path, &it.attributes)
@@ -225,7 +202,7 @@ impl<R: Read> Unpacker<'_, R> {
                 Ok(0) => Err(Errno::IO),
                 result => result,
             };
-            let written = written.map_err(|errno| failed("cannot write", path, errno))?;
+            let written = written.on("cannot write", as_path(path))?;
             self.reader.used(written);
             done += written as u64;
             self.progress.add(0, written as u64);
@@ -246,7 +223,7 @@ impl<R: Read> Unpacker<'_, R> {
         match make() {
             Err(Errno::EXIST) if self.stat(dir, name, path).is_ok_and(|is| exists(&is)) => {}
             Err(Errno::EXIST) => self.replacing(dir, name, path, make)?,
-            result => result.map_err(|errno| failed("cannot create", path, errno))?,
+            result => result.on("cannot create", as_path(path))?,
         }
         let is = self.stat(dir, name, path)?;
         self.later(path.to_vec(), attributes, &is);
@@ -314,7 +291,7 @@ impl<R: Read> Unpacker<'_, R> {
             }
             made => made,
         };
-        made.map_err(|errno| failed("cannot create", path, errno))
+        made.on("cannot create", as_path(path))
     }
 
     fn remove(&mut self, dir: &OwnedFd, name: &[u8], path: &[u8]) -> Result<(), Error> {
@@ -324,12 +301,11 @@ impl<R: Read> Unpacker<'_, R> {
             Err(Errno::ISDIR | Errno::PERM) => unlinkat(dir, name, AtFlags::REMOVEDIR),
             removed => removed,
         };
-        removed.map_err(|errno| failed("cannot replace", path, errno))
+        removed.on("cannot replace", as_path(path))
     }
 
     fn stat(&self, dir: &OwnedFd, name: &[u8], path: &[u8]) -> Result<Stat, Error> {
-        statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)
-            .map_err(|errno| failed("cannot read", path, errno))
+        statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).on("cannot read", as_path(path))
     }
 
     fn apply(&mut self, file: File<'_>, path: &[u8], wanted: &Attributes) -> Result<(), Error> {
@@ -339,8 +315,8 @@ impl<R: Read> Unpacker<'_, R> {
                 statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)
             }
         };
-        let is = is.map_err(|errno| failed("cannot read", path, errno))?;
-        apply(file, &is, path, wanted, self.manner, &mut self.done.left_out)
+        let is = is.on("cannot read", as_path(path))?;
+        apply(file, &is, path, wanted, &mut self.done.left_out)
     }
 
     fn later(&mut self, path: Vec<u8>, attributes: Attributes, is: &Stat) {
@@ -367,9 +343,9 @@ impl<R: Read> Unpacker<'_, R> {
             };
             let dir = match opened {
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => continue,
-                opened => opened.map_err(|errno| failed("cannot open", &later.path, errno))?,
+                opened => opened.on("cannot open", as_path(&later.path))?,
             };
-            let is = fstat(&dir).map_err(|errno| failed("cannot read", &later.path, errno))?;
+            let is = fstat(&dir).on("cannot read", as_path(&later.path))?;
             if (is.st_dev, is.st_ino) == later.inode {
                 self.apply(File::Open(dir.as_fd()), &later.path, &later.attributes)?;
             }

@@ -32,11 +32,9 @@ pub(super) fn ordered(mut numbered: Vec<(u32, Fingerprinted)>) -> Vec<Fingerprin
 }
 
 /// Returns the paths of the directories that differ, sorted, below the root; the root's path
-/// is empty. A directory that only one fingerprint has counts as different. If the
-/// fingerprints cover different properties, every directory counts as different.
+/// is empty. A directory that only one fingerprint has counts as different.
 #[must_use]
 pub fn compare_fingerprints(one: &Fingerprint, other: &Fingerprint) -> Vec<Vec<u8>> {
-    let comparable = one.ignores_links == other.ignores_links;
     let mut places: HashMap<(u32, &[u8]), u32> = HashMap::new();
     for (place, directory) in (0..).zip(&other.directories) {
         places.insert((directory.parent, &directory.name), place);
@@ -56,7 +54,7 @@ pub fn compare_fingerprints(one: &Fingerprint, other: &Fingerprint) -> Vec<Vec<u
             matched.insert(found);
             other.directories[found as usize].digest == directory.digest
         });
-        if !(same && comparable) {
+        if !same {
             changed.push(path(one, place));
         }
     }

@@ -16,7 +16,7 @@ use crate::support::{
 };
 use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
 use synconce_fs::Progress;
-use synconce_fs::archive::{PackOptions, UnpackOptions, open, pack, unpack, unpack_from};
+use synconce_fs::archive::{open, pack, unpack, unpack_from};
 
 #[test]
 fn what_gnu_tar_packs_is_unpacked_as_gnu_tar_does() {
@@ -138,7 +138,7 @@ fn sockets_and_mounts_are_named_and_left_out() {
     assert!(fs::read_dir(unpacked(&archive).path()).unwrap().next().is_none());
     // On every Linux, other file systems are mounted below /dev.
     let dev = File::open("/dev").unwrap();
-    let report = pack(dev.as_fd(), io::sink(), &PackOptions::default(), &()).unwrap();
+    let report = pack(dev.as_fd(), io::sink(), &()).unwrap();
     let mounts = report.left_out.named.iter().filter(|(_, what)| what == "what is mounted here");
     assert!(mounts.count() > 0, "{report:?}");
 }
@@ -170,7 +170,7 @@ fn compressed_archives_are_known_by_their_first_bytes() {
         let target = tempfile::tempdir().unwrap();
         let fd = File::open(target.path()).unwrap();
         let source = open(&file, &()).unwrap();
-        unpack_from(source, fd.as_fd(), &UnpackOptions::default(), &()).unwrap();
+        unpack_from(source, fd.as_fd(), &()).unwrap();
         assert_same(tree.path(), target.path(), program);
         if program == "cat" {
             continue;
@@ -181,7 +181,7 @@ fn compressed_archives_are_known_by_their_first_bytes() {
             let target = tempfile::tempdir().unwrap();
             let fd = File::open(target.path()).unwrap();
             let source = open(&file, &()).unwrap();
-            let result = unpack_from(source, fd.as_fd(), &UnpackOptions::default(), &());
+            let result = unpack_from(source, fd.as_fd(), &());
             let why = result.unwrap_err().to_string();
             assert!(why.starts_with("cannot decompress"), "{program}: {why}");
             assert!(why.contains(&format!("{program} ended with exit code")), "{why}");
@@ -202,7 +202,7 @@ fn a_named_pipe_is_read_like_standard_input() {
         scope.spawn(|| fs::write(&pipe, &archive).unwrap());
         let fd = File::open(target.path()).unwrap();
         let source = open(&pipe, &()).unwrap();
-        unpack_from(source, fd.as_fd(), &UnpackOptions::default(), &()).unwrap();
+        unpack_from(source, fd.as_fd(), &()).unwrap();
     });
     assert_same(tree.path(), target.path(), "by a pipe");
 }
@@ -259,12 +259,12 @@ fn a_cancelled_unpack_or_pack_ends() {
     }
     let tree = everything();
     let fd = File::open(tree.path()).unwrap();
-    let result = pack(fd.as_fd(), io::sink(), &PackOptions::default(), &Cancelled);
+    let result = pack(fd.as_fd(), io::sink(), &Cancelled);
     assert_eq!(result.unwrap_err().io().raw_os_error(), Some(Errno::CANCELED.raw_os_error()));
     let (archive, _) = packed(tree.path());
     let target = tempfile::tempdir().unwrap();
     let fd = File::open(target.path()).unwrap();
-    let result = unpack(&archive[..], fd.as_fd(), &UnpackOptions::default(), &Cancelled);
+    let result = unpack(&archive[..], fd.as_fd(), &Cancelled);
     assert_eq!(result.unwrap_err().io().raw_os_error(), Some(Errno::CANCELED.raw_os_error()));
 }
 
@@ -281,7 +281,7 @@ fn an_unpack_is_cancelled_in_zeros_behind_the_archive_that_do_not_end() {
     let fd = File::open(target.path()).unwrap();
     let later = Later(AtomicU32::new(0));
     let source = open(Path::new("/dev/zero"), &later).unwrap();
-    let result = unpack_from(source, fd.as_fd(), &UnpackOptions::default(), &later);
+    let result = unpack_from(source, fd.as_fd(), &later);
     assert_eq!(result.unwrap_err().io().raw_os_error(), Some(Errno::CANCELED.raw_os_error()));
 }
 

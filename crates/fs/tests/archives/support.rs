@@ -14,7 +14,7 @@ use rustix::fs::{
     utimensat,
 };
 use synconce_durable::error::Error;
-use synconce_fs::archive::{PackOptions, Packed, UnpackOptions, Unpacked, pack, unpack};
+use synconce_fs::archive::{Packed, Unpacked, pack, unpack};
 use synconce_testkit::manifest::{Manifest, ManifestOptions, diff};
 use tar::{EntryType, Header};
 use tempfile::TempDir;
@@ -215,7 +215,7 @@ pub fn unpacked(archive: &[u8]) -> TempDir {
 
 pub fn unpacked_in(target: &Path, archive: &[u8]) -> Result<Unpacked, Error> {
     let fd = File::open(target).unwrap();
-    unpack(archive, fd.as_fd(), &UnpackOptions::default(), &())
+    unpack(archive, fd.as_fd(), &())
 }
 
 /// Returns the error for an archive that must be refused.
@@ -231,7 +231,7 @@ pub fn packed(tree: &Path) -> (Vec<u8>, Packed) {
 
 pub fn packed_in(tree: &Path, output: impl Write) -> Result<Packed, Error> {
     let fd = File::open(tree).unwrap();
-    pack(fd.as_fd(), output, &PackOptions::default(), &())
+    pack(fd.as_fd(), output, &())
 }
 
 /// An archive that no well-behaved program writes, and a directory to unpack it in, beside a

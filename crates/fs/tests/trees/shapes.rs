@@ -6,7 +6,7 @@ use std::path::Path;
 
 use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
 use rustix::process::{Resource, Rlimit, setrlimit};
-use synconce_fs::{CopyMode, FingerprintOptions, compare, fingerprint};
+use synconce_fs::{CopyMode, compare, fingerprint};
 use synconce_testkit::rig::{FsKind, Rig};
 
 use super::support::{THREADS, copied, in_memory, open, options, remove_all, try_copy};
@@ -63,8 +63,7 @@ fn a_tree_far_deeper_than_a_path_is_long_is_copied_fingerprinted_compared_and_re
             let (a, b) = (open(&source), open(&target));
             let changes = compare(a.as_fd(), b.as_fd(), &()).unwrap();
             assert!(changes.is_empty(), "{} changes", changes.len());
-            let asked = FingerprintOptions { threads: THREADS, ..FingerprintOptions::default() };
-            let fingerprint = fingerprint(b.as_fd(), &asked, &()).unwrap();
+            let fingerprint = fingerprint(b.as_fd(), THREADS, &()).unwrap();
             assert_eq!(fingerprint.entries, entries);
             assert_eq!(remove_all(&target), entries);
             let mut one = options(CopyMode::Copy);

@@ -94,9 +94,6 @@ impl Move {
 impl Set {
     /// Returns the renames that are still to be done. If both names exist, the file was renamed
     /// and made anew.
-    ///
-    /// # Errors
-    /// Names a path that cannot be looked at.
     pub(super) fn pending(&self) -> Result<Vec<&Move>, Error> {
         let mut pending = Vec::new();
         for one in &self.moves {
@@ -120,9 +117,6 @@ impl Set {
 
 impl Journal {
     /// Reads the journal of the hold `name`; empty if nothing is set aside.
-    ///
-    /// # Errors
-    /// Names the file.
     pub fn read(name: &str) -> Result<Self, Error> {
         let path = state_directory::journal(name);
         match state_file::open(&path) {
@@ -138,9 +132,6 @@ impl Journal {
     }
 
     /// Returns the names of the holds that have a journal, sorted.
-    ///
-    /// # Errors
-    /// Names the directory.
     pub fn names() -> Result<Vec<String>, Error> {
         state_directory::names_with(state_directory::ASIDE)
     }

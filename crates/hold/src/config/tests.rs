@@ -50,30 +50,6 @@ fn a_misspelled_word_is_answered_with_those_that_are_accepted() {
         let error = read(&format!("{text}\n{hold}")).unwrap_err().to_string();
         let (_, accepted) = error.split_once(", expected ").expect("a list");
         assert!(accepted.contains(said), "{error}");
-        assert!(!accepted.contains("check") && !accepted.contains("own_option"), "{error}");
-    }
-}
-
-#[test]
-fn what_older_versions_did_is_refused_with_the_reason_and_is_a_refusal_in_an_older_marker() {
-    let hold = "[[hold]]\npath = \"/a/b\"\nkind = \"bolt\"\n";
-    for check in ["after_crash = \"check\"", "check = [\"true\", \"{}\"]"] {
-        let error = read(&format!("{check}\n{hold}")).unwrap_err().to_string();
-        for said in ["test.toml: ", "half a transaction", "\"wipe\"", "\"refuse\""] {
-            assert!(error.contains(said), "{error}");
-        }
-    }
-    let error = read(&format!("own_option = true\n{hold}")).unwrap_err().to_string();
-    assert!(error.contains("test.toml: own_option is no longer possible"), "{error}");
-    for check in ["null", "[\"true\", \"{}\"]"] {
-        let marker = format!(
-            "{{\"unit\":null,\"after_crash\":\"check\",\"check\":{check},\"cost\":null,\
-             \"own_option\":false,\
-             \"hold\":[{{\"path\":\"/a/b\",\"kind\":\"bolt\",\"throw_away\":false}}]}}"
-        );
-        let marker = of_marker(&mut serde_json::Deserializer::from_str(&marker)).unwrap();
-        // The name is not in the file.
-        assert_eq!(Config { name: "test".to_owned(), ..marker }, read(hold).unwrap());
     }
 }
 

@@ -12,9 +12,6 @@ use synconce_durable::error::{Context, Error};
 impl ResolvedPath {
     /// Removes what the hold added: its directories, the link, and the attributes on the
     /// directories of a held directory. The overlay must not be mounted.
-    ///
-    /// # Errors
-    /// Names the act and path.
     pub fn clean(&self) -> Result<(), Error> {
         match SafeDirectory::open_if_there(self.parent())? {
             Some(parent) => self.clean_in(&parent),
@@ -66,9 +63,6 @@ impl ResolvedPath {
 
 /// Gives the held directories at `places` their own attributes back, before they are renamed. The marks
 /// of [`ResolvedPath::is_marked`] stay.
-///
-/// # Errors
-/// Names the act and path.
 pub fn restore_attributes(places: &[ResolvedPath]) -> Result<(), Error> {
     for place in places {
         let Some(parent) = SafeDirectory::open_if_there(place.parent())? else { continue };
@@ -81,9 +75,6 @@ pub fn restore_attributes(places: &[ResolvedPath]) -> Result<(), Error> {
 
 /// Removes what a hold that a crash ended has added at `places`, durably: the mark of
 /// [`ResolvedPath::is_marked`] must not come back after the marker is removed.
-///
-/// # Errors
-/// Names the act and path.
 pub fn clean(places: &[ResolvedPath]) -> Result<(), Error> {
     for place in places {
         // On a file system that was made anew there may be no such directory.

@@ -150,9 +150,6 @@ pub(super) fn refuse_used(config: &Config) -> Result<(), RecoverError> {
 
 /// Returns why the files may not be those of the crash, in words, although they have the identities
 /// of the held ones.
-///
-/// # Errors
-/// Names the path or the journal.
 pub(super) fn doubt(record: &HoldRecord) -> Result<Option<String>, Error> {
     if let Some(path) = record.restored()? {
         return Ok(Some(format!(
@@ -173,9 +170,6 @@ pub(super) fn doubt(record: &HoldRecord) -> Result<Option<String>, Error> {
 /// Returns a held path that is neither there nor set aside, if the marker is damaged or was lost,
 /// and does not name the file systems: the disk of the path may not be mounted. The journal may be lost,
 /// too, which has what a recovery set aside before it was cut short.
-///
-/// # Errors
-/// Names the path or the journal.
 fn out_of_sight(record: &HoldRecord) -> Result<Option<PathBuf>, Error> {
     if !record.file_systems.is_empty() {
         return Ok(None);

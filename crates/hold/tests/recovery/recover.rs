@@ -135,25 +135,6 @@ fn files_of_a_begun_wipe_are_not_used_before_all_are_put_back() {
     });
 }
 
-#[test]
-fn a_marker_of_an_older_version_with_a_check_is_for_the_operator_to_decide() {
-    isolated(|| {
-        let config = config("refuse", "");
-        make_files("old");
-        crash(&config);
-        let path = state_directory::marker("test");
-        let text = fs::read_to_string(&path).unwrap();
-        let older = "\"after_crash\": \"check\", \"check\": [\"true\", \"{}\"]";
-        fs::write(&path, text.replace("\"after_crash\": \"refuse\"", older)).unwrap();
-        assert!(fs::read_to_string(&path).unwrap().contains("check"));
-        let then = HoldRecord::read("test").unwrap().unwrap().config;
-        let error = recover(&then, Decision::ByFile).unwrap_err();
-        assert!(matches!(error, RecoverError::Refused { .. }) && has_marker(), "{error}");
-        let kept = recover(&then, Decision::Keep).unwrap();
-        assert!(matches!(kept, Recovered::Kept { .. }) && !has_marker());
-    });
-}
-
 /// Returns the names of the attributes of `path`.
 fn attributes(path: &Path) -> String {
     let mut names = vec![0; 64 << 10];

@@ -6,7 +6,7 @@
 mod records;
 mod removal;
 
-use super::{DROP_IN, api, builds, daemon_json, dockerd, major, version};
+use super::{DROP_IN, api, builds, daemon_json, dockerd, version};
 use crate::host::Host;
 use crate::probe::program::{PROGRAM, REAL, archive, program};
 use crate::probe::requests::{PATIENCE, Probed, Removed, Requests, Tried, unique};
@@ -17,6 +17,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 use synconce_probe::docker::{Request, ask};
+use synconce_probe::version::numbers;
 
 const REPOSITORY: &str = "synconce-check";
 const ARCHIVE: &str = "application/x-tar";
@@ -71,7 +72,8 @@ fn prepare<'a>(
         // The file may be newer than the running daemon.
         let version: Value =
             serde_json::from_str(&probe.ask("GET", "/version", NOTHING)?).unwrap_or_default();
-        if major(version["Version"].as_str().unwrap_or_default()) < Some(READS_UPLOADS) {
+        let numbers = numbers(version["Version"].as_str().unwrap_or_default());
+        if numbers < Some((READS_UPLOADS, 0)) {
             return Ok(None);
         }
         probe.store = ImageStore::OfContainerd;

@@ -2,7 +2,7 @@
 //! not, so their databases keep their syncs.
 
 use super::description::Description;
-use crate::docker::{PLACES, daemon_json, major};
+use crate::docker::{PLACES, daemon_json};
 use crate::engine::{Engine, HeldDaemon};
 use crate::error::{Error, NotEdited};
 use crate::held::place::{Configured, place};
@@ -35,7 +35,7 @@ pub(super) fn describe(host: &Host, plan: &mut Plan) -> Result<Description, Erro
     if has_layers {
         held.extend(LAYERS.map(|name| buildkit.join(name)));
         let history = buildkit.join(HISTORY);
-        if host.exists(&history) || version(host).is_some_and(|major| major >= HAS_HISTORY) {
+        if host.exists(&history) || has_history(host) {
             held.push(history);
         }
     }
@@ -119,9 +119,9 @@ fn workers(host: &Host, buildkit: &Path) -> Result<Vec<PathBuf>, Error> {
     Ok(host.list(buildkit, "")?.into_iter().filter(is_worker).collect())
 }
 
-fn version(host: &Host) -> Option<u32> {
-    let path = host.first_executable(&PLACES)?;
-    major(&host.version(Path::new(path))?)
+fn has_history(host: &Host) -> bool {
+    let version = host.version(host.first_executable(&PLACES));
+    version.is_some_and(|(major, _)| major >= HAS_HISTORY)
 }
 
 /// Returns whether the system has a dockerd.

@@ -21,7 +21,7 @@ impl<'a> Session<'a, Begun> {
     /// every entry.
     ///
     /// # Errors
-    /// The error names the act and the path. The session has then ended.
+    /// The session has then ended.
     pub fn prepare(self, progress: &dyn Progress) -> Result<Session<'a>, Error> {
         match self.make_copy(progress) {
             Ok(()) => Ok(self.into_state(Working)),

@@ -98,9 +98,6 @@ impl Session<'_> {
 
     /// Mounts the copy in the session's own directory, where commands run. The caller should
     /// be in a private mount namespace, or the whole host sees the mount.
-    ///
-    /// # Errors
-    /// The error names the act and the path.
     pub fn attach(&self) -> Result<PathBuf, Error> {
         let root = self.directory().join(ROOT);
         self.attach_at(&root)?;
@@ -108,9 +105,6 @@ impl Session<'_> {
     }
 
     /// Mounts the copy at `point`.
-    ///
-    /// # Errors
-    /// The error names the act and the path.
     pub fn attach_at(&self, point: &Path) -> Result<(), Error> {
         let mount = self.mount()?;
         let device = rustix::fs::fstat(mount.as_fd()).on("cannot look at", point)?.st_dev;
@@ -122,7 +116,7 @@ impl Session<'_> {
     /// Unmounts the mount of [`Session::attach`].
     ///
     /// # Errors
-    /// `EBUSY` while a process uses the mount. The error names the act and the path.
+    /// `EBUSY` while a process uses the mount.
     pub fn detach(&self) -> Result<(), Error> {
         self.unmount_patiently(&self.directory().join(ROOT))
     }
@@ -131,8 +125,7 @@ impl Session<'_> {
     ///
     /// # Errors
     /// `EBUSY` while a process uses the mount; the mount is covered by another mount or was moved;
-    /// another mount namespace has a mount by which the copy can be changed. The error names the
-    /// act and the path.
+    /// another mount namespace has a mount by which the copy can be changed.
     pub fn detach_from(&self, point: &Path) -> Result<(), Error> {
         self.unmount_patiently(point)?;
         if matches!(self.note.purpose, Purpose::View(_)) {

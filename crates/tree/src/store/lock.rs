@@ -21,18 +21,12 @@ pub(crate) struct Lock {
 
 impl Store {
     /// Waits for the lock.
-    ///
-    /// # Errors
-    /// The error names the act and the path.
     pub(crate) fn lock(&self) -> Result<Lock, Error> {
         self.lock_by(OFlags::RDWR | OFlags::CREATE)
     }
 
     /// Waits for the lock, to read several records as of one moment. Returns `None` on a
     /// read-only file system where the lock file was never made.
-    ///
-    /// # Errors
-    /// The error names the act and the path.
     pub(crate) fn lock_to_read(&self) -> Result<Option<Lock>, Error> {
         match self.lock() {
             Err(error) if error.io().kind() == io::ErrorKind::ReadOnlyFilesystem => {}
@@ -63,26 +57,17 @@ impl Store {
 
 /// Returns whether a process has the lease of `directory`. The check takes a shared lock: two
 /// processes that check at the same time do not take each other for the lease's holder.
-///
-/// # Errors
-/// The error names the act and the path.
 pub(crate) fn is_leased(directory: &OwnedFd, path: &Path) -> Result<bool, Error> {
     try_flock(directory, FlockOperation::NonBlockingLockShared, path).map(|locked| !locked)
 }
 
 /// Locks `directory` exclusively, unless another process has a lock on it. Returns whether it
 /// is locked.
-///
-/// # Errors
-/// The error names the act and the path.
 pub(crate) fn try_lock(directory: &OwnedFd, path: &Path) -> Result<bool, Error> {
     try_flock(directory, FlockOperation::NonBlockingLockExclusive, path)
 }
 
 /// Takes the lease of `directory`, unless another process has it.
-///
-/// # Errors
-/// The error names the act and the path.
 pub(crate) fn try_lease(directory: OwnedFd, path: &Path) -> Result<Option<OwnedFd>, Error> {
     Ok(try_lock(&directory, path)?.then_some(directory))
 }

@@ -23,9 +23,6 @@ impl Store {
     }
 
     /// Returns the number of failed syncs of the store, which is on `mount`.
-    ///
-    /// # Errors
-    /// Names the file that cannot be looked at.
     pub(super) fn losses(&self, mount: Option<&Mount>) -> Result<u64, Error> {
         let elsewhere = mount.map_or(0, |mount| failures::syncs_of(mount.device));
         Ok(failures::count(&self.losses_path())? + elsewhere)

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use synconce_fs::{Fingerprint, FingerprintOptions, compare_fingerprints};
+use synconce_fs::{Fingerprint, compare_fingerprints, threads};
 use synconce_sys::btrfs;
 use synconce_testkit::rig::{FsKind, Rig};
 use synconce_tree::record::TreeName;
@@ -129,8 +129,7 @@ pub fn is_of_snapshot(layer: &Path) -> bool {
 
 /// Looks at every entry.
 fn walked(layer: &Path) -> Fingerprint {
-    let options = FingerprintOptions::default();
-    synconce_fs::fingerprint(readable(layer).as_fd(), &options, &()).expect("a fingerprint")
+    synconce_fs::fingerprint(readable(layer).as_fd(), threads(), &()).expect("a fingerprint")
 }
 
 /// Makes `layer` writable while `change` is done.

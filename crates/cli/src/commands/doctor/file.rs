@@ -7,7 +7,7 @@ use std::fs;
 use std::io::{Error as IoError, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use synconce_durable::record;
 use synconce_durable::replace::{self, Rights};
 use synconce_sys::{process, reason};
 
@@ -89,7 +89,7 @@ impl ReportFile {
         &self,
         text: impl FnOnce(&str) -> Result<String, CommandError>,
     ) -> Result<(), CommandError> {
-        let now = humantime::format_rfc3339_seconds(SystemTime::now());
+        let now = record::now();
         let text = text(&format!("synconce {}, {now}", env!("CARGO_PKG_VERSION")))?;
         let (path, text) = (&self.path, text.as_bytes());
         let written = match self.kind {

@@ -1,9 +1,22 @@
 //! Where the daemon of an engine's client is: its options and variables say so.
 
-use super::servers::{DaemonHost, Variables, daemon_host, host_of_uri};
 use std::path::Path;
 use synconce_probe::mounts::Mount;
 use synconce_setup::{Engine, HeldDaemon};
+
+/// Returns the value of an environment variable.
+pub(super) type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+/// The host of a daemon.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum DaemonHost {
+    /// This machine.
+    Here,
+    /// Behind this socket, which is not the usual one: a rootless daemon's, or that of a relay.
+    Socket(String),
+    /// The host of this name.
+    Elsewhere(String),
+}
 
 /// Options that name the address of a daemon.
 const ADDRESSES: [&str; 8] = [
@@ -135,5 +148,16 @@ pub(super) fn host_of_engine(
     let (_, rest) = address
         .split_once("://")
         .filter(|(scheme, _)| matches!(*scheme, "tcp" | "ssh" | "http" | "https"))?;
-    Some(daemon_host(host_of_uri(rest)))
+    let host = host_of_uri(rest);
+    let is_here = matches!(host, "" | "localhost" | "::1") || host.starts_with("127.");
+    Some(if is_here { DaemonHost::Here } else { DaemonHost::Elsewhere(host.to_owned()) })
+}
+
+/// Returns the host in a URI without its scheme, empty if it has none.
+fn host_of_uri(rest: &str) -> &str {
+    // A password may have a slash, and must not be printed.
+    let place = rest.rsplit('@').next().unwrap_or_default();
+    let host = place.split('/').next().unwrap_or_default();
+    let end = if host.starts_with('[') { ']' } else { ':' };
+    host.split(end).next().unwrap_or_default().trim_start_matches('[')
 }

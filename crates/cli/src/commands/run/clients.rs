@@ -1,7 +1,7 @@
 //! Commands that are clients of a daemon: the daemon makes their syncs, outside of the run.
 
-use super::addresses::{host_of_engine, split_at_verb};
-use super::servers::{DaemonHost, Variables, kind_of_server, server_of, server_of_tests};
+use super::addresses::{DaemonHost, Variables, host_of_engine, split_at_verb};
+use super::servers::asks_server;
 use crate::commands::wrappers::{Wrapper, file_name, parts, script_of};
 use std::ffi::OsString;
 use synconce_setup::{Engine, HeldDaemon};
@@ -67,12 +67,9 @@ fn of_words(words: &[&str], variables: Variables<'_>) -> Option<DaemonOfClient> 
 
 /// Returns the daemon of the client `program` with the arguments `words`.
 fn of_client(program: &str, words: &[&str], variables: Variables<'_>) -> Option<DaemonOfClient> {
-    let server = match kind_of_server(program) {
-        Some(kind) => Some(server_of(program, kind, words, variables)?),
-        None => server_of_tests(program, words, variables),
-    };
-    if let Some(host) = server {
-        let (name, request) = ("the server", HoldRequest::NotNeeded);
+    if asks_server(program, words, variables) {
+        // A hold of a server needs no host: the hint is the same there.
+        let (name, host, request) = ("the server", DaemonHost::Here, HoldRequest::NotNeeded);
         return Some(DaemonOfClient { name, engine: None, host, request });
     }
     let (options, words) = split_at_verb(words);
@@ -240,25 +237,25 @@ mod tests {
         ("kubectl -n x exec y -- make", Some(("the pod", "the node"))),
         ("kubectl run x --image y", Some(("the pod", "the node"))),
         ("createdb x", Some(("the server", "-"))),
-        ("pg_restore -h db.example -d x dump", Some(("the server", "db.example"))),
+        ("pg_restore -h db.example -d x dump", Some(("the server", "-"))),
         ("pg_restore --dbname=x dump", Some(("the server", "-"))),
         ("pg_restore -Cvd postgres dump", Some(("the server", "-"))),
         ("pg_restore -l dump", None),
         ("pg_restore -fdump.sql dump", None),
-        ("pgbench -i -s 10 -hdb.example x", Some(("the server", "db.example"))),
-        ("mysqladmin -h db.example create x", Some(("the server", "db.example"))),
+        ("pgbench -i -s 10 -hdb.example x", Some(("the server", "-"))),
+        ("mysqladmin -h db.example create x", Some(("the server", "-"))),
         ("mariadb-import x y", Some(("the server", "-"))),
         ("pg_dump x", None),
         ("mysqldump x", None),
         ("psql -c select", Some(("the server", "-"))),
-        ("psql -h db.example", Some(("the server", "db.example"))),
-        ("sudo -u postgres psql -h db.example", Some(("the server", "db.example"))),
-        ("env PGHOST=db.example psql", Some(("the server", "db.example"))),
-        ("timeout 9 nice -n 5 psql -h db.example", Some(("the server", "db.example"))),
-        ("runuser -u postgres -- psql -h db.example -c select", Some(("the server", "db.example"))),
+        ("psql -h db.example", Some(("the server", "-"))),
+        ("sudo -u postgres psql -h db.example", Some(("the server", "-"))),
+        ("env PGHOST=db.example psql", Some(("the server", "-"))),
+        ("timeout 9 nice -n 5 psql -h db.example", Some(("the server", "-"))),
+        ("runuser -u postgres -- psql -h db.example -c select", Some(("the server", "-"))),
         ("sudo env DOCKER_HOST=tcp://far:1 docker build .", Some(("dockerd", "far"))),
         ("DOCKER_HOST=tcp://far:1 docker build .", Some(("dockerd", "far"))),
-        ("runuser --user=x psql -h far -c select", Some(("the server", "far"))),
+        ("runuser --user=x psql -h far -c select", Some(("the server", "-"))),
         ("crictl pull debian", Some(("containerd", "-"))),
         ("crictl --runtime-endpoint unix:///run/crio/crio.sock pull debian", None),
         ("crictl ps", None),
@@ -281,7 +278,7 @@ mod tests {
             let words = ["su", "postgres", "-c", script].map(OsString::from);
             daemon_of(&words, &|_| None).map(|daemon| host_name(daemon.host))
         };
-        assert_eq!(of("psql -h db.example"), Some("db.example".to_owned()));
+        assert_eq!(of("psql -h db.example"), Some("-".to_owned()));
         assert_eq!(of("cd /; psql -h db.example"), None);
     }
 
@@ -300,7 +297,8 @@ mod tests {
             ("docker build .", "BUILDX_BUILDER", "far", None),
             ("podman build .", "CONTAINER_HOST", "ssh://me@far:22/run/x", Some("far")),
             ("podman-compose up", "CONTAINER_HOST", "ssh://me@far:22/run/x", Some("far")),
-            ("createdb x", "PGHOST", "db.example", Some("db.example")),
+            ("make check", "PGHOST", "db.example", Some("-")),
+            ("env PGHOST=db.example pytest", "HOME", "/", Some("-")),
             ("make", "PGHOST", "db.example", None),
             ("podman build .", "CONTAINER_HOST", "unix:///run/podman/podman.sock", Some("-")),
             ("buildctl build", "BUILDKIT_HOST", "docker-container://x", None),

@@ -1,10 +1,9 @@
 //! Hints after a run that ended without an error of its own, or could not start.
 
-use super::addresses;
+use super::addresses::{self, DaemonHost};
 use super::clients::{DaemonOfClient, HoldRequest, daemon_of};
 use super::list;
 use super::privileges::name_for_sudo;
-use super::servers::DaemonHost;
 use crate::text::{needs_a_shell, notice, say, shell, whole};
 use rustix::io::Errno;
 use rustix::process::Signal;

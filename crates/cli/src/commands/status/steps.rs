@@ -3,7 +3,7 @@
 use super::Shown;
 use crate::table::fit;
 use crate::text::{printable, whole};
-use std::time::{Duration, SystemTime};
+use synconce_durable::record::time;
 use synconce_oci::held_steps::HeldSteps;
 
 /// Returns the steps with the fields of a run.
@@ -16,9 +16,6 @@ pub(super) fn shown(steps: HeldSteps) -> Shown {
         ..Shown::default()
     }
 }
-
-/// In seconds since 1970.
-const YEAR_10_000: u64 = 253_402_300_800;
 
 /// Returns a line for each engine, broken where it is wider than `width`; `owner` is added to the
 /// engine's name.
@@ -36,13 +33,8 @@ pub(super) fn render(steps: &[HeldSteps], owner: &str, width: Option<usize>) -> 
             line += &format!(", {} with the root as mounted{why}", whole(steps.as_mounted));
         }
         if let Some(last) = &steps.last {
-            // A later time has no text in humantime, which would panic.
-            let time = Some(last.time).filter(|time| *time < YEAR_10_000);
-            let time = time.map(|time| SystemTime::UNIX_EPOCH + Duration::from_secs(time));
-            let time = time.map(|time| humantime::format_rfc3339_seconds(time).to_string());
             let image = last.image.as_ref().map(|image| format!(" from {}", shortened(image)));
-            line +=
-                &format!(", the last {}{}", time.unwrap_or_default(), image.unwrap_or_default());
+            line += &format!(", the last {}{}", time(last.time), image.unwrap_or_default());
         }
         fit(&printable(&line), width) + "\n"
     };

@@ -18,7 +18,7 @@ use synconce_durable::file_system;
 use synconce_durable::replace::missing_above;
 use synconce_durable::text::quote;
 use synconce_fs::CopyOptions;
-use synconce_fs::archive::{self, PackOptions};
+use synconce_fs::archive;
 use synconce_tree::{Store, refuse_in_store};
 
 pub fn export(store: &Store, arguments: Export, output: Output) -> Result<(), CommandError> {
@@ -103,7 +103,7 @@ fn export_tar(view: BorrowedFd<'_>, output: Output) -> Result<(), CommandError> 
     let stdout = standard_output().on("cannot write to", name).map_err(outside)?;
     let bar = Bar::new("exported");
     let mut out = BufWriter::with_capacity(1 << 20, OutputStream::new(stdout));
-    let packed = archive::pack(view, &mut out, &PackOptions::default(), &bar).map_err(unwritten)?;
+    let packed = archive::pack(view, &mut out, &bar).map_err(unwritten)?;
     out.flush().on("cannot write to", name).map_err(unwritten)?;
     drop(out);
     drop(bar);

@@ -19,7 +19,7 @@ use synconce_durable::error::{Context, Error};
 use synconce_durable::marker::RUNS;
 use synconce_durable::recovery;
 use synconce_durable::standard_paths::STATE_BELOW_ROOT;
-use synconce_fs::archive::{self, LeftOut, UnpackOptions};
+use synconce_fs::archive::{self, LeftOut};
 use synconce_fs::{CopyOptions, CopyReport};
 use synconce_tree::record::TreeName;
 use synconce_tree::{ImportReport, NameTaken, Squashed, Store};
@@ -212,7 +212,7 @@ fn unpack_in(source: &Path, target: BorrowedFd<'_>, bar: &Bar) -> Result<Importe
         Error::new("cannot import", source, cause)
     };
     let input = archive::open(source, bar)?;
-    let unpacked = archive::unpack_from(input, target, &UnpackOptions::default(), bar);
+    let unpacked = archive::unpack_from(input, target, bar);
     let unpacked = unpacked.map_err(wrong)?;
     let notices = left_out(&unpacked.left_out);
     Ok(Imported { notices, has_whiteouts: unpacked.whiteouts > 0 })

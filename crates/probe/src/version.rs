@@ -1,0 +1,30 @@
+//! Versions of programs.
+
+/// Returns the major and the minor number of the first version in `said`, the output of a program.
+pub fn numbers(said: &str) -> Option<(u32, u32)> {
+    said.split_whitespace().find_map(|word| {
+        let mut parts = word.trim_start_matches('v').split('.');
+        Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_of_docker_and_containerd_are_read() {
+        for (said, version) in [
+            ("Docker version 20.10.24+dfsg1, build 5d6db84", Some((20, 10))),
+            ("Docker version 26.0.0-rc1, build 0", Some((26, 0))),
+            ("containerd github.com/containerd/containerd/v2 v2.4.2 1c4457\n", Some((2, 4))),
+            ("containerd github.com/containerd/containerd 1.6.20~ds1 1.6.20~ds1-1", Some((1, 6))),
+            ("containerd github.com/containerd/containerd/v2 2.4.0-beta.0", Some((2, 4))),
+            ("containerd github.com/containerd/containerd/v2 2.x.y", None),
+            ("Docker version dev, build 265f709647", None),
+            ("", None),
+        ] {
+            assert_eq!(numbers(said), version, "{said}");
+        }
+    }
+}
