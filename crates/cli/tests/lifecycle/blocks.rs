@@ -46,7 +46,7 @@ fn a_program_that_reads_the_disk_finds_there_what_it_synced() {
         );
         let run = place.run(&["--stats"], &perl(&script));
         assert!(run.status.success(), "{run:?}");
-        let passed = "passed 1 fsync: the caller reads the disk below the file system\n";
+        let passed = "passed 1 fsync: the caller reads the disk itself\n";
         assert!(run.stderr.contains(passed), "{run:?}");
         rig.down().unwrap();
     });

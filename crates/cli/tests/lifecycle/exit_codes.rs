@@ -37,6 +37,7 @@ fn death_by_a_signal_is_passed_on_as_that_signal() {
 #[test]
 fn io_uring_is_named_only_after_an_end_that_its_refusal_may_cause() {
     isolated(|place| {
+        let setup = libc::SYS_io_uring_setup;
         for (end, is_named) in [
             ("exit 0", false),
             ("exit 1", true),
@@ -47,7 +48,7 @@ fn io_uring_is_named_only_after_an_end_that_its_refusal_may_cause() {
             ("kill 'ABRT', $$; sleep 20", true),
             ("kill 'TERM', $$; sleep 20", false),
         ] {
-            let ended = place.run(&[], &perl(&format!("syscall(425, 1, 0); {end};")));
+            let ended = place.run(&[], &perl(&format!("syscall({setup}, 1, 0); {end};")));
             let notice = "synconce: io_uring was refused (ENOSYS), and the command failed\n";
             assert_eq!(ended.stderr.contains(notice), is_named, "{end}: {ended:?}");
         }
