@@ -2,7 +2,7 @@
 //! kexec. That sync was held.
 
 use std::fs;
-use synconce_testkit::harness::{StartedCommand, isolated, perl};
+use synconce_testkit::harness::{StartedCommand, finish, isolated, perl};
 use synconce_testkit::rig::{Cut, Rig, Survivors};
 
 /// `RESTART`, `HALT`, `POWER_OFF`, `RESTART2` and `KEXEC` (include/uapi/linux/reboot.h).
@@ -52,5 +52,25 @@ fn a_run_without_a_commit_restarts_at_once() {
         let run = StartedCommand::new(&mut place.held(&["--no-commit"], &perl(&script)));
         assert!(run.end().success(), "{}", run.text());
         assert_eq!(run.text(), "");
+    });
+}
+
+#[test]
+fn a_call_that_cannot_end_the_machine_waits_for_no_commit() {
+    isolated(|place| {
+        let script = format!("sync_file('data'); {}", reboot(COMMANDS[2]));
+        let in_container = ["unshare", "--pid", "--fork"];
+        let without_the_right = ["setpriv", "--bounding-set=-sys_boot", "--inh-caps=-sys_boot"];
+        for (words, commits) in
+            [(&[][..], true), (&in_container[..], false), (&without_the_right[..], false)]
+        {
+            let words: Vec<_> =
+                words.iter().map(ToString::to_string).chain(perl(&script)).collect();
+            let run = finish(&mut place.held(&["--json"], &words));
+            assert!(run.status.success(), "{words:?}: {run:?}");
+            let figures: serde_json::Value = serde_json::from_str(run.stderr.trim()).unwrap();
+            let spent = figures["checkpoint_micros"].as_u64();
+            assert_eq!(spent > Some(0), commits, "{words:?}: {run:?}");
+        }
     });
 }

@@ -160,7 +160,11 @@ impl Responder {
                 self.leave(pending);
             }
             Decision::EndMachine => {
-                checkpoints::make_before_end_of_machine(&self.state, &self.frontend);
+                // The ids of a foreign /proc are those of other processes.
+                if !self.proc_is_ours || process_tree::may_end_machine(pending.notification.thread)
+                {
+                    checkpoints::make_before_end_of_machine(&self.state, &self.frontend);
+                }
                 self.leave(pending);
             }
         }

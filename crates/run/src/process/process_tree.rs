@@ -126,6 +126,19 @@ pub(crate) fn exists(pid: u32) -> bool {
     pid.is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH))
 }
 
+/// Whether `thread` may end the machine by reboot(2), or /proc does not show that. It may not without
+/// `CAP_SYS_BOOT`. In a pid namespace of its own the call ends only the namespace (`reboot_pid_ns`,
+/// kernel/pid_namespace.c).
+pub(crate) fn may_end_machine(thread: u32) -> bool {
+    let field = |name| procfs::status_field(thread, name);
+    let is_deeper = field("NSpid:").is_some_and(|ids| ids.split_whitespace().count() > 1);
+    let rights = field("CapEff:").and_then(|rights| u64::from_str_radix(&rights, 16).ok());
+    !is_deeper && rights.is_none_or(|rights| rights & 1 << CAP_SYS_BOOT != 0)
+}
+
+/// `CAP_SYS_BOOT` (include/uapi/linux/capability.h).
+const CAP_SYS_BOOT: u32 = 22;
+
 /// Returns the state of `thread` of `pid` (proc_pid_stat(5)).
 pub(crate) fn state(pid: u32, thread: u32) -> Option<char> {
     Stat::of_thread(pid, thread)?.state()

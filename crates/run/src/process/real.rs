@@ -4,7 +4,7 @@
 //! A process is known by its id and the time at which it began, because ids are reused. What a
 //! caller descends from is looked up in /proc once for each thread.
 
-use crate::process::process_tree::{began, lineage, proc_is_ours, process_of};
+use crate::process::process_tree::{began, exists, lineage, proc_is_ours, process_of};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -65,8 +65,15 @@ impl RealTrees {
 
     /// Whether `thread` belongs to a reader of a disk.
     pub(crate) fn is_reader(&self, thread: u32) -> bool {
-        self.any_reader.load(Relaxed)
-            && identify(thread).is_some_and(|process| self.lock().readers.contains(&process))
+        if !self.any_reader.load(Relaxed) {
+            return false;
+        }
+        let mut state = self.lock();
+        // Readers end soon. Without one a call needs no look into /proc.
+        state.readers.retain(|(pid, _)| exists(*pid));
+        self.any_reader.store(!state.readers.is_empty(), Relaxed);
+        !state.readers.is_empty()
+            && identify(thread).is_some_and(|process| state.readers.contains(&process))
     }
 
     /// Whether `thread` belongs to a process of a tree.
@@ -179,6 +186,8 @@ mod tests {
         trees.add_reader(shell.id());
         assert_eq!([shell.id(), below].map(|pid| trees.is_reader(pid)), [true, false]);
         end(shell);
+        assert!(!trees.is_reader(std::process::id()));
+        assert!(!trees.any_reader.load(Relaxed), "a reader that has ended is forgotten");
     }
 
     #[test]
