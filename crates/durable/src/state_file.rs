@@ -45,41 +45,38 @@ impl Unnamed {
     ///
     /// # Errors
     /// On a file system without O_TMPFILE, `EEXIST` or `EWOULDBLOCK` if another process is writing
-    /// a file of that name.
+    /// a file of that name, and `EEXIST` if the temporary name is taken.
     pub(crate) fn new(directory: &OwnedFd, part: &StatePart) -> io::Result<Self> {
-        let (mut file, new) = match create_unnamed(directory, part.mode)? {
-            Some(file) => {
-                let locked = lock_for_reading(&file, part.mode)?;
-                (file, Self { file: locked, temporary: None })
-            }
-            None => Self::with_temporary_name(directory, part)?,
-        };
-        file.write_all(&part.text).inspect_err(|_| new.forget(directory))?;
-        Ok(new)
+        match create_unnamed(directory, part.mode)? {
+            Some(file) => Ok(Self { file: write_and_lock(&file, part)?, temporary: None }),
+            None => Self::with_temporary_name(directory, part),
+        }
     }
 
-    /// Makes an empty file with a temporary name. Also returns the file open for writing.
+    /// Makes a file with a temporary name.
     ///
     /// A killed writer leaves a file of that name without a lock. Only the process that has the lock
     /// of a file may remove or rename the file. A new file is without a lock for a moment, in which
     /// another process may take it for one of a killed writer. So the name is compared after the lock.
-    fn with_temporary_name(directory: &OwnedFd, part: &StatePart) -> io::Result<(File, Self)> {
+    fn with_temporary_name(directory: &OwnedFd, part: &StatePart) -> io::Result<Self> {
         let temporary = format!(".{}.new", part.name);
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let create = || rustix::fs::openat(directory, &temporary, flags, part.mode);
         let file = match create() {
             Err(Errno::EXIST) => {
-                remove_unlocked(directory, &temporary)?;
+                // If the file cannot be removed, the second attempt says that the file exists.
+                let _ = remove_unlocked(directory, &temporary);
                 create()?
             }
             other => other?,
         };
-        let file = File::from(file);
-        let locked = lock_for_reading(&file, part.mode)?;
-        if !has_name(&locked, directory, &temporary)? {
+        let file = write_and_lock(&file.into(), part).inspect_err(|_| {
+            let _ = remove_unlocked(directory, &temporary);
+        })?;
+        if !has_name(&file, directory, &temporary)? {
             return Err(Errno::EXIST.into());
         }
-        Ok((file, Self { file: locked, temporary: Some(temporary) }))
+        Ok(Self { file, temporary: Some(temporary) })
     }
 
     /// Gives the file the name `name` in `to`. The file was made in `from`.
@@ -188,13 +185,14 @@ fn has_name(file: &File, directory: &OwnedFd, name: &str) -> Result<bool, Errno>
     }
 }
 
-/// Sets the mode of `file`, opens `file` again for reading only, and locks the returned file. The run
-/// may remount its disk read-only, which fails while a file is open for writing. The lock belongs to
-/// one open file description (flock(2)).
-fn lock_for_reading(file: &File, mode: Mode) -> io::Result<File> {
+/// Gives `file` the content and mode of `part`, opens `file` again for reading only, and locks the
+/// returned file. The run may remount its disk read-only, which fails while a file is open for writing.
+/// The lock belongs to one open file description (flock(2)). Over SMB no other one can write then.
+fn write_and_lock(mut file: &File, part: &StatePart) -> io::Result<File> {
+    file.write_all(&part.text)?;
     // The user's umask does not apply to these files. A file system without modes refuses
     // the change.
-    let _ = rustix::fs::fchmod(file, mode);
+    let _ = rustix::fs::fchmod(file, part.mode);
     // Without /proc the file stays open for writing, and the remount fails.
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     let file = File::open(path).or_else(|_| file.try_clone())?;

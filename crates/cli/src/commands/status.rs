@@ -28,7 +28,7 @@ use std::collections::{HashMap, HashSet};
 use std::io::{ErrorKind, stdout};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use synconce_durable::record::RunRecord;
+use synconce_durable::record::{Private, RunRecord};
 use synconce_durable::recovery::{self, FoundMarker, MarkerState, RunKey};
 use synconce_durable::standard_paths;
 use synconce_durable::text;
@@ -75,6 +75,10 @@ struct Shown {
 impl Shown {
     fn run(&self) -> RunKey {
         (self.owner, self.id.clone())
+    }
+
+    fn private(&self) -> Option<&Private> {
+        self.run.as_ref()?.private.as_ref()
     }
 
     fn is_of_another(&self) -> bool {
@@ -326,16 +330,24 @@ fn advise(runs: &mut [Shown], root: Option<&Path>, in_root: &HashSet<RunKey>) {
         };
     }
     let is_own = |run: &&mut Shown| run.state == "interrupted" && run.advice.is_empty();
-    let mut own: Vec<_> = runs.iter_mut().filter(is_own).collect();
+    let marked = |run: &Shown| root.filter(|_| in_root.contains(&run.run()));
     let look = |run: &Shown| {
-        let private = run.run.as_ref().and_then(|record| record.private.as_ref());
-        let old = private.and_then(|private| target::old(private, &run.run()));
-        let marked = root.filter(|_| in_root.contains(&run.run()));
-        advice(run.run.as_ref(), &run.id, root, marked, old.as_ref(), &run.running)
+        let old = run.private().and_then(|private| target::old(private, &run.run()));
+        advice(run.run.as_ref(), &run.id, root, marked(run), old.as_ref(), &run.running)
     };
-    // The advice depends on files of the target, whose file system may not answer.
-    let advised = apart::each(own.iter().map(|run| || look(run)).collect());
-    for (run, lines) in own.iter_mut().zip(advised) {
+    // The advice depends on files of the target, whose file system may not answer. Without a target
+    // it needs no other process, which a limit may refuse.
+    let has_target = |run: &&mut Shown| {
+        let target = run.private().and_then(Private::target);
+        marked(run).is_some() || target.is_some_and(|it| it != Path::new("/"))
+    };
+    let own = runs.iter_mut().filter(is_own);
+    let (mut with_target, without): (Vec<_>, Vec<_>) = own.partition(has_target);
+    for run in without {
+        run.advice = look(run);
+    }
+    let advised = apart::each(with_target.iter().map(|run| || look(run)).collect());
+    for (run, lines) in with_target.iter_mut().zip(advised) {
         run.advice = lines.unwrap_or_else(|why| vec![target::unanswered(run.run.as_ref(), &why)]);
     }
 }
@@ -348,7 +360,7 @@ fn names(processes: &[Process]) -> String {
 /// the owners. Commands stay whole, to be copied.
 fn render(run: &Shown, users: &HashMap<u32, String>, width: Option<usize>) -> String {
     let record = run.run.as_ref();
-    let private = record.and_then(|record| record.private.as_ref());
+    let private = run.private();
     let command = match private {
         Some(private) => shell(&private.command),
         // The marker is damaged, or the file beside the marker is gone.

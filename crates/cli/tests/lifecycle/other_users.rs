@@ -312,3 +312,27 @@ fn status_of_a_root_without_the_rights_of_other_users_prints_one_line() {
         assert_eq!(seen.stderr.lines().count(), 1, "{seen:?}");
     });
 }
+
+#[test]
+fn at_the_limit_of_processes_status_still_says_what_to_do() {
+    isolated(|place| {
+        machine(place);
+        let id = interrupt(place, ALICE, None);
+        let user = ALICE.to_string();
+        let mut command = place.command("setpriv");
+        command.args([
+            "--reuid",
+            &user,
+            "--regid",
+            &user,
+            "--clear-groups",
+            "prlimit",
+            "--nproc=1",
+        ]);
+        command.args([binary(), "status"]).env("HOME", place.path("alice"));
+        command.env_remove("SYNCONCE_STATE_DIR").env_remove("XDG_STATE_HOME");
+        let seen = finish(&mut command);
+        assert_eq!(seen.status.code(), Some(4), "{seen:?}");
+        assert!(seen.stdout.contains(&format!("then: synconce status --clear {id}")), "{seen:?}");
+    });
+}

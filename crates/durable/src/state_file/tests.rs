@@ -13,9 +13,7 @@ fn part(text: &str) -> StatePart {
 }
 
 fn write(directory: &OwnedFd, text: &str) -> io::Result<Unnamed> {
-    let (mut file, new) = Unnamed::with_temporary_name(directory, &part(text))?;
-    file.write_all(text.as_bytes())?;
-    Ok(new)
+    Unnamed::with_temporary_name(directory, &part(text))
 }
 
 #[test]
@@ -28,10 +26,24 @@ fn a_file_of_a_killed_writer_is_replaced_and_one_of_a_living_writer_is_not() {
     let new = write(&directory, "whole").unwrap();
     // The writer lives.
     let refused = write(&directory, "other").unwrap_err();
-    assert_eq!(refused.kind(), io::ErrorKind::WouldBlock);
+    assert_eq!(refused.kind(), io::ErrorKind::AlreadyExists);
     new.give_name(&directory, &directory, "file").unwrap();
     assert_eq!(fs::read_to_string(place.path().join("file")).unwrap(), "whole");
     assert!(!temporary.exists());
+}
+
+/// After this error the registry takes another name (`point_to`). In a directory with the sticky bit any
+/// file of another user can stand at the name.
+#[test]
+fn a_temporary_name_that_is_taken_by_anything_else_is_said_to_exist() {
+    let place = tempfile::tempdir().unwrap();
+    let directory = open_directory(place.path()).unwrap();
+    let temporary = place.path().join(".file.new");
+    fs::create_dir(&temporary).unwrap();
+    assert_eq!(write(&directory, "x").unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+    fs::remove_dir(&temporary).unwrap();
+    std::os::unix::fs::symlink("/nowhere", &temporary).unwrap();
+    assert_eq!(write(&directory, "x").unwrap_err().kind(), io::ErrorKind::AlreadyExists);
 }
 
 #[test]
