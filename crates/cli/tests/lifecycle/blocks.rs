@@ -29,25 +29,6 @@ fn a_file_that_was_synced_has_a_place_on_the_disk() {
 }
 
 #[test]
-fn a_question_for_the_first_place_waits_for_no_disk() {
-    isolated(|place| {
-        let rig = Rig::builder().size(64 << 20).mount_options("commit=300").up().unwrap();
-        // As dpkg asks about the list of each package, to read the lists in the order of their places.
-        // The flag in the answer is FIEMAP_EXTENT_DELALLOC: no place yet.
-        let script = format!(
-            "open(my $file, '>', '{}') or die; print $file 'x' x 20000; $file->flush; $file->sync or die; \
-             for (4096, ~0) {{ my $asked = pack('QQLLLLx56', 0, $_, 0, 0, 1, 0); \
-             ioctl($file, 0xC020660B, $asked) or die \"$!\"; \
-             print unpack('x72L', $asked) & 4 ? 'none ' : 'place ' }}",
-            rig.path().join("data").display()
-        );
-        let run = place.run(&[], &perl(&script));
-        assert_eq!((run.stdout.as_str(), run.stderr.as_str()), ("none place ", ""), "{run:?}");
-        rig.down().unwrap();
-    });
-}
-
-#[test]
 fn a_program_that_reads_the_disk_finds_there_what_it_synced() {
     isolated(|place| {
         let rig = Rig::builder().size(64 << 20).mount_options("commit=300").up().unwrap();

@@ -92,7 +92,7 @@ impl PendingCall {
         self.notification.thread
     }
 
-    pub(crate) fn argument(&self, index: usize) -> u64 {
+    fn argument(&self, index: usize) -> u64 {
         let argument = self.notification.args[index];
         // A 32-bit caller has 32-bit registers. x32 zero-extends its pointers.
         if self.abi.is_32_bit() { u64::from(args::low(argument)) } else { argument }

@@ -1,14 +1,12 @@
 //! Calls that unmount or freeze a file system, or that look for the data of a file on it.
 
 use super::{Responder, callers_file};
-use crate::call::caller::Memory;
 use crate::call::policy::PendingCall;
 use crate::call::rules::{Blocking, MayBlock};
 use crate::commit::active::unmounting::Unmounting;
 use crate::commit::state::Admission;
 use crate::report::accounts::PassReason;
 use std::os::fd::AsFd;
-use synconce_filter::args;
 use synconce_sys::file_sync;
 
 impl Responder {
@@ -30,8 +28,7 @@ impl Responder {
     }
 
     /// Lets the kernel say where the caller's file is on the disk, once its data are written: the program
-    /// has synced them, and data that are not written have no place there. A question for the first place
-    /// of a file waits for no disk: dpkg asks so about the list of each package, to read in their order.
+    /// has synced them, and data that are not written have no place there.
     pub(super) fn write_out(
         &self,
         pending: &PendingCall,
@@ -40,9 +37,7 @@ impl Responder {
         if blocking == Blocking::Refused {
             return Err(MayBlock);
         }
-        if asks_for_more(pending)
-            && let Ok(file) = callers_file(pending)
-        {
+        if let Ok(file) = callers_file(pending) {
             // The kernel's answer to the caller tells of an error, too.
             let _ = file_sync::write_out(file.as_fd());
         }
@@ -50,14 +45,3 @@ impl Responder {
         Ok(())
     }
 }
-
-/// Whether `pending` asks for more than one extent of the first block of the file (`struct fiemap`).
-fn asks_for_more(pending: &PendingCall) -> bool {
-    let memory = Memory::open(pending.notification.thread);
-    // Start and length, flags and a result, the number of extents and nothing.
-    let asked = memory.and_then(|memory| memory.pointers(pending.argument(2), 4, 8));
-    !asked.is_ok_and(|asked| asked[0] == 0 && asked[1] <= BLOCK && args::low(asked[3]) == 1)
-}
-
-/// The largest block of a file system.
-const BLOCK: u64 = 64 << 10;
