@@ -40,9 +40,9 @@ const FLAG_SYNC: u32 = 1;
 /// # Errors
 /// `EOPNOTSUPP` if the file system does not say where a file is; errors of the write.
 pub fn write_out(fd: BorrowedFd<'_>) -> io::Result<()> {
-    // Of whatever length, the whole file is written; the kernel looks only at the places of this length.
-    let (length, flags) = (1, FLAG_SYNC);
-    let mut asked = Fiemap { start: 0, length, flags, mapped: 0, extents: 0, reserved: 0 };
+    let flags = FLAG_SYNC;
+    let mut asked =
+        Fiemap { start: 0, length: u64::MAX, flags, mapped: 0, extents: 0, reserved: 0 };
     // SAFETY: the opcode reads and writes a `struct fiemap`, which this is. It has room for no extent.
     unsafe { ioctl(fd, Updater::<FIEMAP, _>::new(&mut asked)) }?;
     Ok(())
