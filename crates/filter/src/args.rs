@@ -48,10 +48,8 @@ pub const BLKFLSBUF: u32 = 0x1261;
 pub const FIFREEZE: u32 = 0xC004_5877;
 /// `BTRFS_IOC_SYNC`, `_IO(0x94, 8)`: btrfs's own syncfs.
 pub const BTRFS_IOC_SYNC: u32 = 0x9408;
-/// `FS_IOC_FIEMAP`, `_IOWR('f', 11, struct fiemap)`: where the data of a file are on the disk.
-pub const FS_IOC_FIEMAP: u32 = 0xC020_660B;
-/// The ioctl(2) commands that a supervised program stops.
-pub(crate) const STOPPED_IOCTLS: [u32; 4] = [BLKFLSBUF, FIFREEZE, BTRFS_IOC_SYNC, FS_IOC_FIEMAP];
+/// The ioctl(2) commands that are held.
+pub(crate) const SYNC_IOCTLS: [u32; 3] = [BLKFLSBUF, FIFREEZE, BTRFS_IOC_SYNC];
 
 /// `Q_SYNC` of quotactl(2), before `QCMD` shifts it (include/uapi/linux/quota.h).
 pub const Q_SYNC: u32 = 0x80_0001;

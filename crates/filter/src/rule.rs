@@ -83,7 +83,7 @@ fn supervised(spec: &Spec, call: Call, abi: Abi) -> Rule {
         Call::IoUringSetup => notify,
         Call::Seccomp => one_of(0, &[args::SET_MODE_STRICT, args::SET_MODE_FILTER], notify),
         Call::Prctl => when(0, Equal(args::PR_SET_SECCOMP)),
-        Call::Ioctl => one_of(1, &args::STOPPED_IOCTLS, notify),
+        Call::Ioctl => one_of(1, &args::SYNC_IOCTLS, notify),
         Call::Reboot => one_of(args::REBOOT_COMMAND_INDEX, &args::ENDS_OF_MACHINE, notify),
         Call::Quotactl | Call::QuotactlFd => {
             args::quota_command_index(call).map_or(ALLOW, |at| when(at, is_quota_sync()))

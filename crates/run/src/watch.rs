@@ -72,7 +72,6 @@ impl Watch {
             Decision::Ignore
             | Decision::Handshake
             | Decision::Request(_)
-            | Decision::WriteOut
             | Decision::EndMachine => {
                 // An error means that the caller has exited.
                 let _ = listener.answer(notification.id, released_answer(notification));

@@ -1,7 +1,6 @@
-//! sync_file_range(2) and write-out of a file, and the number of bytes that a sync of the file has to write.
+//! sync_file_range(2) of a file, and the number of bytes that a sync of the file has to write.
 
 use crate::check;
-use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -15,37 +14,6 @@ pub fn sync_file_range(fd: BorrowedFd<'_>, offset: i64, length: i64, flags: u32)
         libc::sync_file_range(fd.as_raw_fd(), offset, length, flags)
     }))
     .map(drop)
-}
-
-/// `struct fiemap` without extents (include/uapi/linux/fiemap.h).
-#[repr(C)]
-struct Fiemap {
-    start: u64,
-    length: u64,
-    flags: u32,
-    mapped: u32,
-    extents: u32,
-    reserved: u32,
-}
-
-/// `FS_IOC_FIEMAP` (include/uapi/linux/fs.h).
-const FIEMAP: Opcode = opcode::read_write::<Fiemap>(b'f', 11);
-/// `FIEMAP_FLAG_SYNC`.
-const FLAG_SYNC: u32 = 1;
-
-/// Writes the data of the file `fd` out, so that each byte has a place on the disk. Makes nothing durable:
-/// it writes no metadata and flushes no disk. Unlike [`sync_file_range`] it takes no error from the
-/// descriptor.
-///
-/// # Errors
-/// `EOPNOTSUPP` if the file system does not say where a file is; errors of the write.
-pub fn write_out(fd: BorrowedFd<'_>) -> io::Result<()> {
-    let flags = FLAG_SYNC;
-    let mut asked =
-        Fiemap { start: 0, length: u64::MAX, flags, mapped: 0, extents: 0, reserved: 0 };
-    // SAFETY: the opcode reads and writes a `struct fiemap`, which this is. It has room for no extent.
-    unsafe { ioctl(fd, Updater::<FIEMAP, _>::new(&mut asked)) }?;
-    Ok(())
 }
 
 /// The number of cachestat(2), Linux 6.5, on every architecture but alpha and MIPS.

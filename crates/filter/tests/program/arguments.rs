@@ -24,7 +24,6 @@ fn the_ioctl_commands_are_what_their_macros_give() {
     assert_eq!(args::BLKFLSBUF, command(0, 0, 0x12, 97));
     assert_eq!(args::FIFREEZE, command(3, 4, u32::from(b'X'), 119));
     assert_eq!(args::BTRFS_IOC_SYNC, command(0, 0, 0x94, 8));
-    assert_eq!(args::FS_IOC_FIEMAP, command(3, 32, u32::from(b'f'), 11));
 }
 
 #[test]

@@ -116,18 +116,8 @@ const LENGTHS: [u64; 5] = [0, (1 << 62) - 1, 1 << 62, (1 << 63) - 1, 1 << 63];
 /// Upper halves of offsets and lengths in 32-bit ABIs, and two lower halves.
 const HALVES: [u64; 5] = [0, 1, 0x3FFF_FFFF, 0x4000_0000, 0x8000_0000];
 const RWF_FLAGS: [u64; 9] = [0, 1, 2, 4, 6, 8, 0x12, 0xFFFF_FFF9, NOISE | 4];
-const IOCTLS: [u64; 10] = [
-    0x1261,
-    0xC004_5877,
-    0x9408,
-    0xC020_660B,
-    0x1260,
-    0x5401,
-    0x9409,
-    0,
-    NOISE | 0x1261,
-    NOISE | 0x5401,
-];
+const IOCTLS: [u64; 9] =
+    [0x1261, 0xC004_5877, 0x9408, 0x1260, 0x5401, 0x9409, 0, NOISE | 0x1261, NOISE | 0x5401];
 const QUOTA_COMMANDS: [u64; 7] = [
     0x8000_0100,
     0x8000_0101,
@@ -249,7 +239,7 @@ fn supervisor_is_asked(spec: &Spec, abi: Abi, call: Call, args: &[u64; 6]) -> bo
         Call::Preadv2 | Call::Pwritev2 if abi == Abi::X32 => low(args[4]) & 6 != 0,
         Call::Preadv2 | Call::Pwritev2 => low(args[5]) & 6 != 0,
         Call::IoUringSetup => !spec.io_uring_pass,
-        Call::Ioctl => matches!(low(args[1]), 0x1261 | 0xC004_5877 | 0x9408 | 0xC020_660B),
+        Call::Ioctl => matches!(low(args[1]), 0x1261 | 0xC004_5877 | 0x9408),
         Call::Quotactl => low(args[0]) >> 8 == 0x80_0001,
         Call::Seccomp => low(args[0]) <= 1,
         Call::Prctl => low(args[0]) == 22,

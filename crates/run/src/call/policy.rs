@@ -50,8 +50,6 @@ pub(crate) enum Decision {
     /// Leave the call, which flushes a block device, to the kernel, and count it. From now on the syncs of
     /// the caller are real: it reads the disk below the file system, where held data are missing.
     FlushDevice,
-    /// Leave the call, which asks where a file is on the disk, to the kernel once the file is there.
-    WriteOut,
     /// Make what was held durable, then let the kernel restart or halt the machine.
     EndMachine,
 }
@@ -171,9 +169,6 @@ fn examine(pending: &PendingCall, lookups: &mut impl Lookups, options: &RunOptio
         Call::IoUringSetup => Decision::Refuse(rustix::io::Errno::NOSYS.raw_os_error()),
         Call::Ioctl if args::low(pending.argument(1)) == args::FIFREEZE => Decision::Freeze,
         Call::Ioctl if args::low(pending.argument(1)) == args::BLKFLSBUF => Decision::FlushDevice,
-        Call::Ioctl if args::low(pending.argument(1)) == args::FS_IOC_FIEMAP => {
-            places(pending, lookups)?
-        }
         Call::Ioctl | Call::Quotactl | Call::QuotactlFd => Decision::Pass(PassReason::NeverHeld),
         Call::Umount => unmount(pending, lookups),
         Call::Reboot => Decision::EndMachine,
@@ -190,16 +185,6 @@ fn sync(
     let target = lookups.descriptor(pending.descriptor(0))?;
     let hold = || Decision::Hold(vec![target.device]);
     Ok(if is_held(&target) { hold() } else { Decision::Pass(target.why_passed()) })
-}
-
-/// Decides about a question where the file of the first argument is on the disk.
-fn places(pending: &PendingCall, lookups: &mut impl Lookups) -> Decided {
-    match lookups.descriptor(pending.descriptor(0)) {
-        Ok(target) if target.is_held_file() => Ok(Decision::WriteOut),
-        Err(LookupError::MayBlock) => Err(LookupError::MayBlock),
-        // The kernel refuses the call, or no sync of the file was held.
-        _ => Ok(Decision::Ignore),
-    }
 }
 
 fn sync_file_range(pending: &PendingCall, lookups: &mut impl Lookups) -> Decided {

@@ -130,7 +130,6 @@ impl Responder {
                 self.real.add_reader(pending.notification.thread);
                 self.pass(pending, PassReason::NeverHeld);
             }
-            Decision::WriteOut => self.write_out(pending, blocking)?,
             Decision::Pass(reason) => self.pass(pending, reason),
             Decision::PassUnseen => {
                 self.state.lock().notes.passed_unseen = true;

@@ -1,13 +1,11 @@
-//! Calls that unmount or freeze a file system, or that look for the data of a file on it.
+//! Calls that unmount or freeze a file system.
 
-use super::{Responder, callers_file};
+use super::Responder;
 use crate::call::policy::PendingCall;
 use crate::call::rules::{Blocking, MayBlock};
 use crate::commit::active::unmounting::Unmounting;
 use crate::commit::state::Admission;
 use crate::report::accounts::PassReason;
-use std::os::fd::AsFd;
-use synconce_sys::file_sync;
 
 impl Responder {
     /// Syncs what the call `pending` ends.
@@ -24,24 +22,6 @@ impl Responder {
         let never_held = |_: &mut _| Admission::Passed(PassReason::NeverHeld);
         self.admit(pending, &[], blocking, never_held)?;
         self.pass(pending, PassReason::NeverHeld);
-        Ok(())
-    }
-
-    /// Lets the kernel say where the caller's file is on the disk, once its data are written: the program
-    /// has synced them, and data that are not written have no place there.
-    pub(super) fn write_out(
-        &self,
-        pending: &PendingCall,
-        blocking: Blocking,
-    ) -> Result<(), MayBlock> {
-        if blocking == Blocking::Refused {
-            return Err(MayBlock);
-        }
-        if let Ok(file) = callers_file(pending) {
-            // The kernel's answer to the caller tells of an error, too.
-            let _ = file_sync::write_out(file.as_fd());
-        }
-        self.leave(pending);
         Ok(())
     }
 }
