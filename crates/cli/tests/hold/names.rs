@@ -135,7 +135,10 @@ fn a_file_with_a_fault_is_refused_by_every_verb_that_reads_it() {
     isolated(|place| {
         let hold = "[[hold]]\npath = \"/data/base\"\nkind = \"lmdb\"\n";
         for (text, said) in [
-            (&format!("after_crash = \"check\"\n{hold}"), "half a transaction"),
+            (
+                &format!("after_crash = \"check\"\n{hold}"),
+                "unknown variant `check`, expected `wipe` or `refuse`",
+            ),
             (&format!("set_aside = [\"/data/*/a\"]\n{hold}"), "has a wildcard before its last"),
             (&format!("{hold}{hold}"), "path: \"/data/base\" is given twice"),
         ] {

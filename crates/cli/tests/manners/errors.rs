@@ -263,7 +263,7 @@ fn a_client_of_a_daemon_elsewhere_gets_a_hint_with_the_host(place: &Place) {
         ("make check", ("PGHOST", "db.example"), "the server", "", server),
         ("cargo test", ("PGHOST", "db.example"), "the server", "", server),
         ("pytest x", ("PGHOST", "/run/postgresql"), "the server", "", server),
-        ("pytest x", ("DATABASE_URL", url), "the server", "db.example", server),
+        ("pytest x", ("DATABASE_URL", url), "the server", "", server),
         ("podman --remote build .", NONE, "the Podman service", "", &here("podman")),
         ("buildctl build --frontend x", NONE, "buildkitd", "", &here("buildkit")),
         ("nerdctl build .", NONE, "buildkitd", "", &here("buildkit")),
