@@ -21,9 +21,11 @@ use crate::directories::Directories;
 use crate::error::{Context, Error};
 use crate::file_system;
 use crate::in_flight::InFlight;
+use crate::in_root;
 use crate::mutant;
 use crate::record::{FileSystem, RunRecord, line};
 use crate::registry;
+use crate::standard_paths::STATE_BELOW_ROOT;
 use crate::state_file::{PUBLIC, open_directory, remove};
 use rustix::io::Errno;
 use std::io::ErrorKind;
@@ -54,14 +56,26 @@ pub struct Marker {
 impl Marker {
     /// Arms the marker of `record` below `state`. Nothing is durable yet.
     ///
-    /// With `root`, `state` is in the root of another system. The directories of `state` are
-    /// then made only when the marker is engaged, because some programs that install a system
-    /// refuse a root that is not empty. The directories are removed with the marker.
-    ///
     /// # Errors
     /// Names the act and path: a read-only or full file system, missing rights.
-    pub fn arm(state: &Path, record: &RunRecord, root: Option<&Path>) -> Result<Self, Error> {
-        let directory = state.join(RUNS);
+    pub fn arm(state: &Path, record: &RunRecord) -> Result<Self, Error> {
+        Self::arm_in(state.join(RUNS), record, None)
+    }
+
+    /// Arms the marker of `record` in `root`, the root of another system, as [`Marker::arm`] does. No
+    /// link in `root` leads out of it.
+    ///
+    /// The directories of the marker are made only when the marker is engaged, because some programs
+    /// that install a system refuse a root that is not empty. The directories are removed with the
+    /// marker.
+    ///
+    /// # Errors
+    /// Those of [`Marker::arm`]; a link that leads nowhere.
+    pub fn arm_in_root(root: &Path, record: &RunRecord) -> Result<Self, Error> {
+        Self::arm_in(directory_in(root)?, record, Some(root))
+    }
+
+    fn arm_in(directory: PathBuf, record: &RunRecord, root: Option<&Path>) -> Result<Self, Error> {
         let mut record = record.clone();
         if let Some(private) = &mut record.private {
             private.in_root = root.is_some();
@@ -107,6 +121,10 @@ impl Marker {
             return Ok(());
         }
         again_while_gone(|| {
+            if let Some(root) = &self.root {
+                // The command may have unpacked links.
+                self.directory = directory_in(root)?;
+            }
             self.directories.make(&self.directory)?;
             let directory = open_directory(&self.directory)?;
             let engaged = self.engage_in(&directory);
@@ -232,6 +250,12 @@ impl Drop for Marker {
             self.directories.remove();
         }
     }
+}
+
+/// Returns the directory of markers in `root`, the root of another system, without links.
+fn directory_in(root: &Path) -> Result<PathBuf, Error> {
+    let below = Path::new(STATE_BELOW_ROOT).join(RUNS);
+    in_root::resolve(root, &below).on("cannot write a marker in", &root.join(below))
 }
 
 /// Returns `path`, or the nearest directory above it that exists.

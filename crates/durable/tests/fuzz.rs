@@ -183,7 +183,7 @@ fn a_marker_is_read_as_it_was_written_whatever_its_paths_are() {
     let state = tempfile::tempdir().expect("a directory");
     synconce_fuzz::values("markers", 100, |command: AnyCommand| {
         let record = command.record(|bytes| OsStr::from_bytes(bytes).into());
-        let mut marker = Marker::arm(state.path(), &record, None).expect("an armed marker");
+        let mut marker = Marker::arm(state.path(), &record).expect("an armed marker");
         marker.engage().expect("an engaged marker");
         let found = markers(state.path()).expect("a directory that can be read");
         marker.clear().expect("a marker that can be removed");

@@ -128,6 +128,13 @@ impl Journal {
     /// A journal that cannot be read, or has another version, is refused.
     pub(crate) fn read(host: &Host, engine: Engine) -> Result<Option<Self>, Error> {
         let path = path(host, engine);
+        let astray = |named: String| {
+            let remedy = "make that path a plain one again, if you trust this system";
+            Err(NotEdited::new(named, remedy).in_file(&path).into())
+        };
+        if !host.is_plain(&inside(host, &path)) {
+            return astray("is behind a link".to_owned());
+        }
         let bytes = match std::fs::read(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             other => other.on("cannot read", &path)?,
@@ -139,10 +146,8 @@ impl Journal {
         if journal.version != VERSION {
             return Err(refuse(format!("is a journal of version {}", journal.version)));
         }
-        if let Some(astray) = journal.paths().find(|path| !host.is_plain(path)) {
-            let reason = format!("names {}, behind a link or \"..\"", astray.display());
-            let remedy = "make that path a plain one again, if you trust this system";
-            return Err(NotEdited::new(reason, remedy).in_file(&path).into());
+        if let Some(named) = journal.paths().find(|path| !host.is_plain(path)) {
+            return astray(format!("names {}, behind a link or \"..\"", named.display()));
         }
         Ok(Some(journal))
     }

@@ -225,6 +225,16 @@ fn a_link_in_a_target_leads_status_to_no_file_of_the_host() {
         let marked = "marked in other/var/lib/synconce/runs/a.json";
         assert!(seen.stdout.contains(marked), "{seen:?}");
         assert!(place.status(&["--root", "other", "--clear", "a"]).status.success());
-        assert!(!place.path("other/srv/runs/a.json").exists());
+        assert!(!place.path("other/srv/runs").exists());
+
+        // An empty directory of that name on the host is not the target's.
+        fs::create_dir_all(place.path("host/runs")).unwrap();
+        let inside = place.path("linked").join(place.path("host/runs").strip_prefix("/").unwrap());
+        fs::create_dir_all(&inside).unwrap();
+        fs::write(inside.join("a.json"), "{}").unwrap();
+        fs::create_dir_all(place.path("linked/var/lib")).unwrap();
+        symlink(place.path("host"), place.path("linked/var/lib/synconce")).unwrap();
+        assert!(place.status(&["--root", "linked", "--clear", "a"]).status.success());
+        assert!(place.path("host/runs").exists());
     });
 }

@@ -366,5 +366,17 @@ fn a_link_in_a_target_takes_the_marker_to_no_directory_of_the_host() {
         assert_eq!((run.status.code(), run.stdout.as_str()), (Some(125), ""), "{run:?}");
         let error = format!("cannot write a marker in {}/var/lib/", place.text("dangling"));
         assert!(run.stderr.contains(&error), "{run:?}");
+
+        // The last directory, and a link that the command itself unpacks before its first sync.
+        fs::create_dir_all(place.path("last/var/lib/synconce")).unwrap();
+        symlink(place.path("host"), place.path("last/var/lib/synconce/runs")).unwrap();
+        fs::create_dir_all(place.path("unpacked/var")).unwrap();
+        let script =
+            "test -e $0/var/lib || ln -s \"$PWD/host\" $0/var/lib; touch data; sync data; ls host";
+        for target in ["last", "unpacked"] {
+            let run = place.run(&["--root", target], &["sh", "-c", script, target]);
+            assert_eq!(run.stdout, "", "{target}: {run:?}");
+            assert_eq!(fs::read_dir(place.path("host")).unwrap().count(), 0, "{target}");
+        }
     });
 }

@@ -355,3 +355,25 @@ fn a_journal_that_leads_out_of_the_target_undoes_nothing() {
     }
     std::fs::remove_file(&outside).unwrap();
 }
+
+/// The directory of the journal would otherwise be one of the host.
+#[test]
+fn a_journal_behind_a_link_is_neither_written_nor_removed() {
+    let place = TestRoot::new("journal-link");
+    let outside = place.root.parent().unwrap().join("journal-link-host");
+    let _ = std::fs::remove_dir_all(&outside);
+    std::fs::create_dir_all(outside.join("docker")).unwrap();
+    std::fs::create_dir_all(place.root.join("var/lib/synconce")).unwrap();
+    std::os::unix::fs::symlink(&outside, place.root.join("var/lib/synconce/setup")).unwrap();
+    let before = place.snapshot();
+    let set_up = place.setup(&["docker"]);
+    assert_eq!(set_up.code, Some(125), "{set_up:?}");
+    assert!(set_up.stderr.contains("setup/docker/journal.json: is behind a link"), "{set_up:?}");
+    assert_eq!(before, place.snapshot());
+    let journal = outside.join("docker/journal.json");
+    assert!(!journal.exists());
+    std::fs::write(&journal, r#"{"version":1,"files":[],"directories":[],"levels":0}"#).unwrap();
+    assert_eq!(place.setup(&["docker", "--undo"]).code, Some(125));
+    assert!(journal.exists());
+    std::fs::remove_dir_all(&outside).unwrap();
+}

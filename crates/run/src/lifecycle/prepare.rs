@@ -12,8 +12,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 use synconce_durable::earlier;
 use synconce_durable::error::Error;
-use synconce_durable::in_root;
-use synconce_durable::marker::Marker;
+use synconce_durable::marker::{Marker, RUNS};
 use synconce_durable::pins::{Pins, mount_of};
 use synconce_durable::record::RunRecord;
 use synconce_durable::standard_paths;
@@ -56,19 +55,13 @@ pub(super) fn prepare(options: &RunOptions, handover: &Handover) -> Result<Activ
 /// Arms the marker in `state`, and that in the target of `--root` if the target is another place.
 fn arm(options: &RunOptions, state: &Path, record: &RunRecord) -> Result<Vec<Marker>, RunError> {
     let unwritable = |error: Error| RunError::MarkerUnwritable(FailedAct::from(&error));
-    let marker = Marker::arm(state, record, None).map_err(unwritable)?;
+    let marker = Marker::arm(state, record).map_err(unwritable)?;
     let mut markers = vec![marker.registered_in(standard_paths::registry())];
     if let Some(root) = &options.root {
-        let below = Path::new(standard_paths::STATE_BELOW_ROOT);
-        let below = in_root::resolve(root, below).map_err(|errno| {
-            let path = root.join(below);
-            let failed = FailedAct::new("cannot write a marker in", &path, &errno.into());
-            RunError::RootUnwritable(failed)
-        })?;
-        if !is_same(&below, state) {
-            let marker = Marker::arm(&below, record, Some(root));
-            let unwritable = |error: Error| RunError::RootUnwritable(FailedAct::from(&error));
-            markers.push(marker.map_err(unwritable)?);
+        let unwritable = |error: Error| RunError::RootUnwritable(FailedAct::from(&error));
+        let marker = Marker::arm_in_root(root, record).map_err(unwritable)?;
+        if !marker.path().parent().is_some_and(|runs| is_same(runs, &state.join(RUNS))) {
+            markers.push(marker);
         }
     }
     Ok(markers)

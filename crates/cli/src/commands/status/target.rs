@@ -12,6 +12,7 @@ use std::fs::remove_dir;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::Error;
+use synconce_durable::in_root;
 use synconce_durable::marker::RUNS;
 use synconce_durable::record::{Private, RunRecord};
 use synconce_durable::recovery::{self, FoundMarker, MarkerState, RunKey};
@@ -79,8 +80,11 @@ pub fn clear(root: &Path, runs: &HashSet<RunKey>) -> Result<(), String> {
             .retain(|found| found.state == MarkerState::Interrupted && runs.contains(&found.run()));
         found.iter().try_for_each(recovery::clear)?;
         // A run that ends well removes the empty directories that it made in its target.
-        if !found.is_empty() && !is_own_state(&below(root)) {
-            let _ = remove_dir(below(root).join(RUNS)).and_then(|()| remove_dir(below(root)));
+        if !found.is_empty()
+            && let Ok(state) = in_root::resolve(root, Path::new(STATE_BELOW_ROOT))
+            && !is_own_state(&state)
+        {
+            let _ = remove_dir(state.join(RUNS)).and_then(|()| remove_dir(state));
         }
         Ok(())
     };

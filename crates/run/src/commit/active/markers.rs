@@ -4,15 +4,13 @@ use super::in_memory::{is_in_memory, place_in_memory};
 use crate::options::RunOptions;
 use crate::report::balance::MarkerSyncs;
 use crate::report::run_error::{FailedAct, RunError};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use synconce_durable::error::{Context, Error};
-use synconce_durable::in_root;
+use synconce_durable::error::Error;
 use synconce_durable::marker::Marker;
 use synconce_durable::mutant;
 use synconce_durable::record::{FileSystem, RunRecord};
-use synconce_durable::standard_paths;
 use synconce_probe::mounts::{self, DeviceId, mount_id};
 
 /// The record of a run, and its markers.
@@ -136,10 +134,7 @@ impl Markers {
     pub(super) fn mark_again(&self, root: &RootMarker) -> Result<(), Error> {
         self.lock().time(|markers| {
             if markers.len() == 1 {
-                let below = Path::new(standard_paths::STATE_BELOW_ROOT);
-                let state = in_root::resolve(&root.path, below);
-                let state = state.on("cannot write a marker in", &root.path)?;
-                let mut marker = Marker::arm(&state, &root.record, Some(&root.path))?;
+                let mut marker = Marker::arm_in_root(&root.path, &root.record)?;
                 marker.engage()?;
                 markers.push(marker);
             }
