@@ -51,3 +51,18 @@ fn a_set_up_that_fails_after_its_first_change_takes_it_back() {
     assert_eq!(before, place.snapshot());
     assert!(!place.root.join("var/lib/synconce/setup").exists(), "nothing is to be undone");
 }
+
+/// As in a unit with `ProtectSystem=strict`.
+#[test]
+fn a_directory_of_run_files_that_cannot_be_written_keeps_no_set_up_from_its_work() {
+    let place = TestRoot::new("read-only-run");
+    let before = place.snapshot();
+    let script = "mount -t tmpfs -o ro none /run && exec \"$@\"";
+    for words in [&["docker"][..], &["docker", "--undo"]] {
+        let mut command = Command::new("unshare");
+        command.args(["-m", "sh", "-c", script, "sh", SYNCONCE]).args(place.arguments(words));
+        let ended = EndedCommand::run(command.env_remove("SYNCONCE_RUNTIME_DIR"));
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+    }
+    assert_eq!(before, place.snapshot());
+}
