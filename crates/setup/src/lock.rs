@@ -5,6 +5,7 @@ use crate::host::Host;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::{Errno, retry_on_intr};
 use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error as Failed};
@@ -19,19 +20,26 @@ pub struct SystemLock {
 
 impl SystemLock {
     /// Waits until no other set-up or undo changes the system of `host`. Calls `on_wait` once before it
-    /// waits. Returns `None` for a user without a directory of run files.
+    /// waits. Returns `None` without a directory of run files that this process may write to: such a
+    /// user or service can set up a system all the same.
     ///
     /// # Errors
     /// The error names the act and the path.
     pub fn take(host: &Host, on_wait: &dyn Fn()) -> Result<Option<Self>, Error> {
         let Some(directory) = standard_paths::runtime() else { return Ok(None) };
-        standard_paths::make_runtime(&directory).on("cannot create", &directory)?;
+        match standard_paths::make_runtime(&directory) {
+            Err(error) if is_refused(error.kind()) => return Ok(None),
+            made => made.on("cannot create", &directory)?,
+        }
         let root = host.real(Path::new("/"));
         let system = root.metadata().on("cannot look at", &root)?;
         let path = directory.join(format!("setup-{}-{}.lock", system.dev(), system.ino()));
         let mut has_waited = false;
         loop {
-            let file = open(&path)?;
+            let file = match open(&path) {
+                Err(error) if is_refused(error.io().kind()) => return Ok(None),
+                opened => opened?,
+            };
             let mut locked = flock(&file, FlockOperation::NonBlockingLockExclusive);
             if locked == Err(Errno::WOULDBLOCK) {
                 if !has_waited {
@@ -48,6 +56,12 @@ impl SystemLock {
             }
         }
     }
+}
+
+/// Whether `kind` is of a directory that this process may not write to, as the `/run` of a service with
+/// `ProtectSystem=strict`.
+fn is_refused(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem)
 }
 
 /// Opens the file to lock, which only its owner may open.

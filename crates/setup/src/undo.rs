@@ -92,7 +92,10 @@ pub(crate) fn free_place(directory: &Path, path: &Path, at: usize) -> PathBuf {
 pub fn carry_out(undo: &Undo, host: &Host, engine: Engine) -> Result<(), Error> {
     let mut begun = undo.journal.clone();
     begun.undoing();
-    begun.write(host, engine)?;
+    // The disk of the journal of a set-up that failed may be full.
+    if begun != undo.journal {
+        begun.write(host, engine)?;
+    }
     for step in &undo.steps {
         put_back(step, host)?;
     }

@@ -51,3 +51,36 @@ fn a_set_up_that_fails_after_its_first_change_takes_it_back() {
     assert_eq!(before, place.snapshot());
     assert!(!place.root.join("var/lib/synconce/setup").exists(), "nothing is to be undone");
 }
+
+/// As in a unit with `ProtectSystem=strict`.
+#[test]
+fn a_directory_of_run_files_that_cannot_be_written_keeps_no_set_up_from_its_work() {
+    let place = TestRoot::new("read-only-run");
+    let before = place.snapshot();
+    let script = "mount -t tmpfs -o ro none /run && exec \"$@\"";
+    for words in [&["docker"][..], &["docker", "--undo"]] {
+        let mut command = Command::new("unshare");
+        command.args(["-m", "sh", "-c", script, "sh", SYNCONCE]).args(place.arguments(words));
+        let ended = EndedCommand::run(command.env_remove("SYNCONCE_RUNTIME_DIR"));
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+    }
+    assert_eq!(before, place.snapshot());
+}
+
+/// The journal fits on the disk once, so the record that all is written does not.
+#[test]
+fn a_set_up_that_fails_on_the_full_disk_of_its_journal_takes_its_changes_back() {
+    let place = TestRoot::new("full-disk");
+    fs::create_dir_all(place.root.join("var/lib")).unwrap();
+    let before = place.snapshot();
+    let script = "mount -t tmpfs -o size=64k none \"$0/var/lib\" && \
+                  head -c 60K /dev/zero >\"$0/var/lib/fill\" && \"$@\"; ended=$?; \
+                  find \"$0/var/lib\" -name journal.json; exit $ended";
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", script]).arg(&place.root).arg(SYNCONCE);
+    let ended = EndedCommand::run(command.args(place.arguments(&["docker"])));
+    assert_eq!(ended.code, Some(125), "{ended:?}");
+    assert!(ended.stderr.contains("journal.json: No space left on device"), "{ended:?}");
+    assert_eq!(before, place.snapshot());
+    assert_eq!(ended.stdout, "", "nothing is to be undone");
+}
