@@ -253,7 +253,10 @@ impl Drop for Marker {
 }
 
 /// Returns the directory of markers in `root`, the root of another system, without links.
-fn directory_in(root: &Path) -> Result<PathBuf, Error> {
+///
+/// # Errors
+/// A link below `root` leads nowhere, or its target cannot be looked up.
+pub fn directory_in(root: &Path) -> Result<PathBuf, Error> {
     let below = Path::new(STATE_BELOW_ROOT).join(RUNS);
     in_root::resolve(root, &below).on("cannot write a marker in", &root.join(below))
 }

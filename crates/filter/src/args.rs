@@ -48,7 +48,7 @@ pub const BLKFLSBUF: u32 = 0x1261;
 pub const FIFREEZE: u32 = 0xC004_5877;
 /// `BTRFS_IOC_SYNC`, `_IO(0x94, 8)`: btrfs's own syncfs.
 pub const BTRFS_IOC_SYNC: u32 = 0x9408;
-/// The ioctl(2) commands that are held.
+/// The ioctl(2) commands that a supervised program stops.
 pub(crate) const SYNC_IOCTLS: [u32; 3] = [BLKFLSBUF, FIFREEZE, BTRFS_IOC_SYNC];
 
 /// `Q_SYNC` of quotactl(2), before `QCMD` shifts it (include/uapi/linux/quota.h).

@@ -3,8 +3,9 @@
 /// Returns the major and the minor number of the first version in `said`, the output of a program.
 pub fn numbers(said: &str) -> Option<(u32, u32)> {
     said.split_whitespace().find_map(|word| {
-        let mut parts = word.trim_start_matches('v').split('.');
-        Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+        let (major, rest) = word.trim_start_matches('v').split_once('.')?;
+        let minor = rest.split(|digit: char| !digit.is_ascii_digit()).next()?;
+        Some((major.parse().ok()?, minor.parse().ok()?))
     })
 }
 
@@ -17,6 +18,8 @@ mod tests {
         for (said, version) in [
             ("Docker version 20.10.24+dfsg1, build 5d6db84", Some((20, 10))),
             ("Docker version 26.0.0-rc1, build 0", Some((26, 0))),
+            ("Docker version 28.5, build 0", Some((28, 5))),
+            ("runc version 1.1+dev\nspec: 1.0.2", Some((1, 1))),
             ("containerd github.com/containerd/containerd/v2 v2.4.2 1c4457\n", Some((2, 4))),
             ("containerd github.com/containerd/containerd 1.6.20~ds1 1.6.20~ds1-1", Some((1, 6))),
             ("containerd github.com/containerd/containerd/v2 2.4.0-beta.0", Some((2, 4))),

@@ -24,7 +24,7 @@ impl SystemLock {
     /// user or service can set up a system all the same.
     ///
     /// # Errors
-    /// The error names the act and the path.
+    /// The lock file cannot be made or locked.
     pub fn take(host: &Host, on_wait: &dyn Fn()) -> Result<Option<Self>, Error> {
         let Some(directory) = standard_paths::runtime() else { return Ok(None) };
         match standard_paths::make_runtime(&directory) {

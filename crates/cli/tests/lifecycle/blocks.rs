@@ -9,11 +9,12 @@ fn a_program_that_reads_the_disk_finds_there_what_it_synced() {
         let rig = Rig::builder().size(64 << 20).mount_options("commit=300").up().unwrap();
         let (data, device) = (rig.path().join("data"), rig.device().display());
         // As `grub-install` does for block lists: it flushes the device, asks for the place of a file,
-        // changes the file, syncs it, and reads it on the device.
+        // changes the file, syncs it, and reads it on the device. A program that it starts is held.
         let script = format!(
             "open(my $disk, '<', '{device}') or die; ioctl($disk, 0x1261, 0) or die; \
              open(my $file, '>', '{0}') or die; print $file 'early'; $file->flush; \
              $file->sync or die; \
+             system('cp {0} {0}.other && sync {0}.other') == 0 or die; \
              `filefrag -b512 -v {0}` =~ /^ +0: +0\\.\\. +\\d+: +(\\d+)\\.\\./m or die 'no place'; \
              seek($file, 0, 0); print $file 'later'; $file->flush; $file->sync or die; \
              seek($disk, 512 * $1, 0); read($disk, my $read, 5); $read eq 'later' or die \"read $read\";",

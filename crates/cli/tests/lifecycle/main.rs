@@ -3,6 +3,7 @@
 //! Every test runs in a process, a mount namespace and a pid namespace of its own (see
 //! `harness::isolated`) and so needs root, util-linux, perl and strace.
 
+mod blocks;
 mod changing;
 mod checkpoints;
 mod checkpoints_reach;

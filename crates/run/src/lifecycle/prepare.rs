@@ -12,7 +12,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 use synconce_durable::earlier;
 use synconce_durable::error::Error;
-use synconce_durable::marker::{Marker, RUNS};
+use synconce_durable::marker::{Marker, RUNS, directory_in};
 use synconce_durable::pins::{Pins, mount_of};
 use synconce_durable::record::RunRecord;
 use synconce_durable::standard_paths;
@@ -59,9 +59,10 @@ fn arm(options: &RunOptions, state: &Path, record: &RunRecord) -> Result<Vec<Mar
     let mut markers = vec![marker.registered_in(standard_paths::registry())];
     if let Some(root) = &options.root {
         let unwritable = |error: Error| RunError::RootUnwritable(FailedAct::from(&error));
-        let marker = Marker::arm_in_root(root, record).map_err(unwritable)?;
-        if !marker.path().parent().is_some_and(|runs| is_same(runs, &state.join(RUNS))) {
-            markers.push(marker);
+        // Compared before: without O_TMPFILE, two markers of a run in one directory need one name.
+        let runs = directory_in(root).map_err(unwritable)?;
+        if !is_same(&runs, &state.join(RUNS)) {
+            markers.push(Marker::arm_in_root(root, record).map_err(unwritable)?);
         }
     }
     Ok(markers)

@@ -18,7 +18,8 @@ const TESTS: [&str; 7] = ["check", "installcheck", "nextest", "spec", "test", "t
 /// Variables that name the host of a server for tests.
 const HOSTS: [&str; 3] = ["PGHOSTADDR", "PGHOST", "MYSQL_HOST"];
 /// Schemes of a database's URL that name a server. SQLite's names a file.
-const SCHEMES: [&str; 4] = ["postgres", "postgresql", "mysql", "mariadb"];
+const SCHEMES: [&str; 8] =
+    ["mariadb", "mongodb", "mongodb+srv", "mysql", "postgres", "postgresql", "redis", "rediss"];
 
 /// Whether `program` with the arguments `words` has a database server write: as its client, or as tests
 /// whose environment names a server.
@@ -35,8 +36,9 @@ pub(super) fn asks_server(program: &str, words: &[&str], variables: Variables<'_
 /// Whether `url` is that of a server. A library may be named behind the scheme, as in
 /// `postgresql+psycopg://`.
 fn is_url_of_server(url: &str) -> bool {
-    let scheme = url.split("://").next().and_then(|scheme| scheme.split('+').next());
-    scheme.is_some_and(|scheme| SCHEMES.contains(&scheme))
+    let Some((scheme, _)) = url.split_once("://") else { return false };
+    let of_library = scheme.split('+').next().unwrap_or_default();
+    SCHEMES.contains(&scheme) || SCHEMES.contains(&of_library)
 }
 
 /// Whether `word` is an option of a call without a server.

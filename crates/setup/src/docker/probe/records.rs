@@ -43,6 +43,9 @@ impl CacheRecord {
     }
 }
 
+/// What the layer of a probe takes at most, in bytes: a directory and a file of less than a block.
+const LARGEST_LAYER: i64 = 16 << 10;
+
 /// What the records of a probe have in common.
 pub(super) struct Probed<'a> {
     /// A word of its step.
@@ -84,8 +87,11 @@ impl Probed<'_> {
         // The layer of the image.
         let is_base = |record: &&CacheRecord| match self.store {
             ImageStore::OfDockerd => record.description.starts_with("from local") && !record.shared,
-            // containerd shares the layer with the removed image until its garbage collection.
-            ImageStore::OfContainerd => record.description.is_empty(),
+            // No layer in this store has a description. containerd shares the layer with the removed
+            // image until its garbage collection.
+            ImageStore::OfContainerd => {
+                record.description.is_empty() && record.size <= LARGEST_LAYER
+            }
         };
         let mut bases: Vec<_> = new().filter(is_base).collect();
         if steps.is_empty() && contexts.is_empty() {
@@ -180,9 +186,10 @@ mod tests {
     fn containerds_store_names_no_base_and_counts_blocks() {
         let mut step = step("Parents", json!(["base"]));
         step["Size"] = json!(16_506);
-        let mut base = record("base", "", 1_064_322, 21);
+        let mut base = record("base", "", 150, 21);
         base["Shared"] = json!(true);
-        let list = [&record("context", CONTEXT, 8192, 20), &base, &step];
+        let theirs = record("theirs", "", 1_064_322, 21);
+        let list = [&record("context", CONTEXT, 8192, 20), &base, &theirs, &step];
         let records: Vec<CacheRecord> = serde_json::from_value(json!(list)).unwrap();
         let begin = record::seconds("2026-11-30T12:00:10Z").unwrap();
         let probed =
