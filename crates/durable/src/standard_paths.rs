@@ -4,6 +4,7 @@ use rustix::fs::{Access, Mode, OFlags};
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
+use synconce_probe::filesystem::is_memory_magic;
 
 /// Overrides the directory of markers; for tests and unusual layouts.
 pub(crate) const STATE_VARIABLE: &str = "SYNCONCE_STATE_DIR";
@@ -111,6 +112,14 @@ pub fn make_runtime(directory: &Path) -> io::Result<()> {
         let _ = rustix::fs::fchmod(made, Mode::from_raw_mode(0o755));
     }
     Ok(())
+}
+
+/// Whether files may be made in `directory`, the directory of run files: the user named the directory, or
+/// it is in memory. In an image build `/run` is part of the new layer, where the directory and its
+/// parent's changed mtime would stay.
+pub fn may_hold_run_files(directory: &Path) -> bool {
+    let system = directory.ancestors().find_map(|above| rustix::fs::statfs(above).ok());
+    is_runtime_named() || system.is_some_and(|it| is_memory_magic(it.f_type as u64))
 }
 
 /// Whether [`runtime`] was set in the environment.

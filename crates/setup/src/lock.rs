@@ -20,13 +20,15 @@ pub struct SystemLock {
 
 impl SystemLock {
     /// Waits until no other set-up or undo changes the system of `host`. Calls `on_wait` once before it
-    /// waits. Returns `None` without a directory of run files that this process may write to: such a
-    /// user or service can set up a system all the same.
+    /// waits. Returns `None` without a directory of run files in memory that this process may write to:
+    /// such a user, service or image build can set up a system all the same.
     ///
     /// # Errors
     /// The lock file cannot be made or locked.
     pub fn take(host: &Host, on_wait: &dyn Fn()) -> Result<Option<Self>, Error> {
-        let Some(directory) = standard_paths::runtime() else { return Ok(None) };
+        let directory =
+            standard_paths::runtime().filter(|it| standard_paths::may_hold_run_files(it));
+        let Some(directory) = directory else { return Ok(None) };
         match standard_paths::make_runtime(&directory) {
             Err(error) if is_refused(error.kind()) => return Ok(None),
             made => made.on("cannot create", &directory)?,

@@ -4,6 +4,7 @@ use super::place::{EndedCommand, SYNCONCE, TestRoot};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::process::Command;
 use synconce_testkit::harness::{StartedCommand, eventually};
 
@@ -50,6 +51,21 @@ fn a_set_up_that_fails_after_its_first_change_takes_it_back() {
     assert!(ended.stderr.contains("/usr/local/lib: Read-only file system"), "{ended:?}");
     assert_eq!(before, place.snapshot());
     assert!(!place.root.join("var/lib/synconce/setup").exists(), "nothing is to be undone");
+}
+
+/// In an image build the directory would stay in the layer.
+#[test]
+fn a_set_up_leaves_nothing_in_a_directory_of_run_files_on_a_disk() {
+    let place = TestRoot::new("run-on-a-disk");
+    let run = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("run-{}", std::process::id()));
+    fs::create_dir(&run).unwrap();
+    let script = format!("mount --bind {} /run && exec \"$@\"", run.display());
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", &script, "sh", SYNCONCE]).args(place.arguments(&["docker"]));
+    let ended = EndedCommand::run(command.env_remove("SYNCONCE_RUNTIME_DIR"));
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    // Fails if the directory is not empty.
+    fs::remove_dir(&run).unwrap();
 }
 
 /// As in a unit with `ProtectSystem=strict`.

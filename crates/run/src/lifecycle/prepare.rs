@@ -16,7 +16,6 @@ use synconce_durable::marker::{Marker, RUNS, directory_in};
 use synconce_durable::pins::{Pins, mount_of};
 use synconce_durable::record::RunRecord;
 use synconce_durable::standard_paths;
-use synconce_probe::filesystem::is_memory_magic;
 use synconce_probe::mounts::{self, DeviceId, Mount};
 use synconce_sys::handover::{Handover, MarkerStep};
 
@@ -44,8 +43,9 @@ pub(super) fn prepare(options: &RunOptions, handover: &Handover) -> Result<Activ
         earlier = env::var_os(RUN_VARIABLE).is_none().then(|| earlier::find(&state)).flatten();
     }
     // The run file informs people and tests; a run works without it.
-    let directory = standard_paths::runtime()
-        .filter(|path| options.record.is_none() && (options.commit || may_hold_a_trace(path)));
+    let directory = standard_paths::runtime().filter(|path| {
+        options.record.is_none() && (options.commit || standard_paths::may_hold_run_files(path))
+    });
     let run_file = directory.and_then(|path| RunFile::create(&path, &record).ok());
     let named = named(options, &mounts, &pins);
     let before = mounts.iter().map(|mount| mount.device).collect();
@@ -70,16 +70,9 @@ fn arm(options: &RunOptions, state: &Path, record: &RunRecord) -> Result<Vec<Mar
 
 /// Returns the directory of run files, if the run with `options` is counted there: the counts stay.
 pub(super) fn directory_of_counts(options: &RunOptions) -> Option<PathBuf> {
-    standard_paths::runtime()
-        .filter(|path| options.commit && options.record.is_none() && may_hold_a_trace(path))
-}
-
-/// Whether a file of a run may stay in `directory`: the user named the directory, or it is in memory.
-/// In an image build `/run` is part of the new layer, where the directory and its parent's changed
-/// mtime would stay.
-fn may_hold_a_trace(directory: &Path) -> bool {
-    let system = directory.ancestors().find_map(|above| rustix::fs::statfs(above).ok());
-    standard_paths::is_runtime_named() || system.is_some_and(|it| is_memory_magic(it.f_type as u64))
+    standard_paths::runtime().filter(|path| {
+        options.commit && options.record.is_none() && standard_paths::may_hold_run_files(path)
+    })
 }
 
 /// Whether an outer filter swallows syncs: fsync of an `O_PATH` descriptor must fail
