@@ -159,6 +159,10 @@ fn an_overlay_syncs_each_copy_up_unless_it_is_volatile_or_copies_no_data() {
     assert_eq!(names(&place, &[], &[], &disk(8_000.0)), ["slow-sync"]);
     place.overlay = overlay(true, false);
     assert_eq!(names(&place, &[], &[], &disk(8_000.0)), [""; 0]);
+}
+
+#[test]
+fn the_version_of_a_kernel_is_read() {
     assert_eq!(host("6.1.0-50-amd64").version(), (6, 1));
 }
 
@@ -184,13 +188,20 @@ fn a_file_system_is_full_only_if_a_removal_could_help() {
     assert_eq!(few.space_for(1 << 20), Space::TooSmall);
 }
 
+fn limit(kind: LimitKind, value: f64) -> Limit {
+    let file = PathBuf::from("/sys/fs/cgroup/a");
+    Limit { kind, value, file, lift: "max".to_owned(), restore: "1".to_owned() }
+}
+
 #[test]
 fn a_slow_bandwidth_is_a_finding_unless_a_limit_explains_it() {
     let slow = Measured {
         sequential: Some(Writes { per_second: 20.0, bytes_per_second: 20e6 }),
         ..disk(100.0)
     };
-    assert_eq!(names(&place(), &[], &[], &slow), ["slow-writes"]);
+    let found = |limits: &[Limit]| names(&place(), limits, &[], &slow);
+    assert_eq!(found(&[]), ["slow-writes"]);
+    assert_eq!(found(&[limit(LimitKind::WrittenBytesPerSecond, 2e6)]), ["io-limit-bytes"]);
 }
 
 #[test]
@@ -205,15 +216,8 @@ fn slow_names_are_a_finding_unless_few_creates_waited_or_a_limit_explains_it() {
     // Some creates waited for other work.
     assert_eq!(found(&[], of(30, 50.0)), [""; 0]);
     assert_eq!(found(&[], of(9, 8_000.0)), [""; 0]);
-    let cpus = Limit {
-        kind: LimitKind::Cpus,
-        value: 0.2,
-        file: PathBuf::from("/sys/fs/cgroup/a"),
-        lift: "max".to_owned(),
-        restore: "1".to_owned(),
-    };
-    assert_eq!(found(std::slice::from_ref(&cpus), of(30, 8_000.0)), ["cpu-limit"]);
-    let io = Limit { kind: LimitKind::WrittenBytesPerSecond, value: 2e6, ..cpus };
+    assert_eq!(found(&[limit(LimitKind::Cpus, 0.2)], of(30, 8_000.0)), ["cpu-limit"]);
+    let io = limit(LimitKind::WrittenBytesPerSecond, 2e6);
     assert_eq!(found(&[io], of(30, 8_000.0)), ["io-limit-bytes"]);
     let on = |mount_options: &str, kind| {
         let place = ExaminedPlace { mount_options: mount_options.to_owned(), kind, ..place() };

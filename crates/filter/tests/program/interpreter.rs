@@ -132,8 +132,8 @@ fn random_programs_end_in_a_verdict_or_an_error() {
         let length = random.word() as usize % 40;
         let one = |random: &mut Random| {
             let code = codes[random.word() as usize % codes.len()];
-            let small = random.word().is_multiple_of(4);
-            let k = random.word() % if small { u32::MAX } else { 80 };
+            let is_large = random.word().is_multiple_of(4);
+            let k = random.word() % if is_large { u32::MAX } else { 80 };
             (code, (random.word() % 8) as u8, (random.word() % 8) as u8, k)
         };
         let program: Vec<_> = (0..length).map(|_| one(&mut random)).collect();
