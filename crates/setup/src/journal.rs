@@ -132,7 +132,7 @@ impl Journal {
             let remedy = "make that path a plain one again, if you trust this system";
             Err(NotEdited::new(named, remedy).in_file(&path).into())
         };
-        if !host.is_plain(&inside(host, &path)) {
+        if !host.is_plain(&inside(host, &path)) || !host.is_running() && path.is_symlink() {
             return astray("is behind a link".to_owned());
         }
         let bytes = match std::fs::read(&path) {

@@ -375,5 +375,12 @@ fn a_journal_behind_a_link_is_neither_written_nor_removed() {
     std::fs::write(&journal, r#"{"version":1,"files":[],"directories":[],"levels":0}"#).unwrap();
     assert_eq!(place.setup(&["docker", "--undo"]).code, Some(125));
     assert!(journal.exists());
+    // The last name may be a link, too.
+    std::fs::remove_file(place.root.join("var/lib/synconce/setup")).unwrap();
+    std::fs::create_dir_all(place.root.join("var/lib/synconce/setup/docker")).unwrap();
+    let link = place.root.join("var/lib/synconce/setup/docker/journal.json");
+    std::os::unix::fs::symlink(&journal, &link).unwrap();
+    assert_eq!(place.setup(&["docker", "--undo"]).code, Some(125));
+    assert!(journal.exists() && link.is_symlink());
     std::fs::remove_dir_all(&outside).unwrap();
 }

@@ -4,7 +4,6 @@ use super::place::{EndedCommand, SYNCONCE, TestRoot};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 use std::process::Command;
 use synconce_testkit::harness::{StartedCommand, eventually};
 
@@ -55,17 +54,15 @@ fn a_set_up_that_fails_after_its_first_change_takes_it_back() {
 
 /// In an image build the directory would stay in the layer.
 #[test]
-fn a_set_up_leaves_nothing_in_a_directory_of_run_files_on_a_disk() {
-    let place = TestRoot::new("run-on-a-disk");
-    let run = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("run-{}", std::process::id()));
-    fs::create_dir(&run).unwrap();
-    let script = format!("mount --bind {} /run && exec \"$@\"", run.display());
+fn a_set_up_leaves_nothing_in_a_run_directory_that_is_part_of_an_image() {
+    let place = TestRoot::new("run-in-an-image");
+    let script = "mount -t tmpfs none /run && mkdir /run/lower /run/upper /run/work && \
+                  mount -t overlay -o lowerdir=/run/lower,upperdir=/run/upper,workdir=/run/work none /run && \
+                  \"$@\" && ls -A /run";
     let mut command = Command::new("unshare");
-    command.args(["-m", "sh", "-c", &script, "sh", SYNCONCE]).args(place.arguments(&["docker"]));
+    command.args(["-m", "sh", "-c", script, "sh", SYNCONCE]).args(place.arguments(&["docker"]));
     let ended = EndedCommand::run(command.env_remove("SYNCONCE_RUNTIME_DIR"));
-    assert_eq!(ended.code, Some(0), "{ended:?}");
-    // Fails if the directory is not empty.
-    fs::remove_dir(&run).unwrap();
+    assert_eq!((ended.code, &*ended.stdout), (Some(0), ""), "{ended:?}");
 }
 
 /// As in a unit with `ProtectSystem=strict`.

@@ -9,6 +9,7 @@ use crate::request::runfile::RunFile;
 use rustix::io::Errno;
 use std::collections::HashSet;
 use std::env;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use synconce_durable::earlier;
 use synconce_durable::error::Error;
@@ -83,9 +84,10 @@ fn syncs_are_swallowed() -> bool {
     root.is_ok_and(|root| rustix::fs::syncfs(&root).is_ok())
 }
 
-/// Whether both paths lead to the same directory (`--root /`).
+/// Whether both paths lead to the same directory, as with `--root /` or a bind mount of `/`.
 fn is_same(one: &Path, other: &Path) -> bool {
-    matches!((one.canonicalize(), other.canonicalize()), (Ok(one), Ok(other)) if one == other)
+    let identify = |path: &Path| path.metadata().ok().map(|it| (it.dev(), it.ino()));
+    identify(one).is_some_and(|one| identify(other) == Some(one))
 }
 
 /// Returns the file systems that are committed whether or not a call on them is held.

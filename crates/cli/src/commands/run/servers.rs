@@ -18,8 +18,8 @@ const TESTS: [&str; 7] = ["check", "installcheck", "nextest", "spec", "test", "t
 /// Variables that name the host of a server for tests.
 const HOSTS: [&str; 3] = ["PGHOSTADDR", "PGHOST", "MYSQL_HOST"];
 /// Schemes of a database's URL that name a server. SQLite's names a file.
-const SCHEMES: [&str; 8] =
-    ["mariadb", "mongodb", "mongodb+srv", "mysql", "postgres", "postgresql", "redis", "rediss"];
+const SCHEMES: [&str; 7] =
+    ["mariadb", "mongodb", "mysql", "postgres", "postgresql", "redis", "rediss"];
 
 /// Whether `program` with the arguments `words` has a database server write: as its client, or as tests
 /// whose environment names a server.
@@ -37,8 +37,7 @@ pub(super) fn asks_server(program: &str, words: &[&str], variables: Variables<'_
 /// `postgresql+psycopg://`.
 fn is_url_of_server(url: &str) -> bool {
     let Some((scheme, _)) = url.split_once("://") else { return false };
-    let of_library = scheme.split('+').next().unwrap_or_default();
-    SCHEMES.contains(&scheme) || SCHEMES.contains(&of_library)
+    SCHEMES.contains(&scheme.split('+').next().unwrap_or_default())
 }
 
 /// Whether `word` is an option of a call without a server.
