@@ -179,3 +179,6 @@ fn no_flushes(place: &ExaminedPlace) -> &'static str {
         "the device says that it has no volatile write cache, so none is sent"
     }
 }
+
+#[cfg(test)]
+mod tests;

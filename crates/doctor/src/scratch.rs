@@ -1,43 +1,133 @@
 //! The temporary directory of an examination.
 
 use crate::error::Error;
-use rustix::fs::Access;
-use std::fs::{self, DirBuilder};
-use std::os::unix::fs::DirBuilderExt;
+use rustix::fs::{Access, AtFlags, Mode, OFlags};
+use rustix::io::Errno;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 /// The start of its name.
 const PREFIX: &str = ".synconce-doctor-";
+const OPEN: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 /// A directory with all temporary files. Its drop removes it.
-pub(crate) struct Scratch(PathBuf);
+///
+/// The place can belong to another user than root, who can rename the directory and put a link there.
+/// So files are made by descriptors, and only new ones.
+pub(crate) struct Scratch {
+    directory: ScratchDirectory,
+    place: OwnedFd,
+    name: String,
+    is_removed: bool,
+}
+
+/// An open directory of temporary files.
+pub(crate) struct ScratchDirectory {
+    handle: OwnedFd,
+    path: PathBuf,
+}
 
 impl Scratch {
     /// Makes the directory in `place`.
     pub(crate) fn new(place: &Path) -> Result<Self, Error> {
-        let write = Access::WRITE_OK | Access::EXEC_OK;
-        rustix::fs::access(place, write).map_err(Error::io("write in", place))?;
-        let path = place.join(format!("{PREFIX}{:016x}", fastrand::u64(..)));
-        let made = DirBuilder::new().mode(0o700).create(&path);
-        made.map(|()| Self(path)).map_err(Error::io("write in", place))
+        let failed = || Error::io("write in", place);
+        rustix::fs::access(place, Access::WRITE_OK | Access::EXEC_OK).map_err(failed())?;
+        let place_handle = rustix::fs::open(place, OPEN, Mode::empty()).map_err(failed())?;
+        let name = format!("{PREFIX}{:016x}", fastrand::u64(..));
+        let at = (place_handle.as_fd(), place);
+        let directory = ScratchDirectory::make_in(at, &name).map_err(failed())?;
+        Ok(Self { directory, place: place_handle, name, is_removed: false })
     }
 
-    pub(crate) fn path(&self) -> &Path {
-        &self.0
+    /// Returns the directory itself.
+    pub(crate) fn directory(&self) -> &ScratchDirectory {
+        &self.directory
     }
 
     /// Removes the directory.
     ///
     /// # Errors
     /// It stays, and its path.
-    pub(crate) fn remove(self) -> Result<(), Error> {
-        fs::remove_dir_all(&self.0).map_err(Error::io("remove", &self.0))
+    pub(crate) fn remove(mut self) -> Result<(), Error> {
+        self.is_removed = true;
+        self.try_remove().map_err(Error::io("remove", &self.directory.path))
+    }
+
+    fn try_remove(&self) -> io::Result<()> {
+        self.directory.empty()?;
+        Ok(rustix::fs::unlinkat(&self.place, &self.name, AtFlags::REMOVEDIR)?)
     }
 }
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // After a failure or a signal. After `remove` there is nothing to remove.
-        let _ = fs::remove_dir_all(&self.0);
+        if !self.is_removed {
+            // After a failure or a signal.
+            let _ = self.try_remove();
+        }
     }
+}
+
+impl ScratchDirectory {
+    fn make_in(at: (BorrowedFd<'_>, &Path), name: &str) -> Result<Self, Errno> {
+        rustix::fs::mkdirat(at.0, name, Mode::RWXU)?;
+        let handle = rustix::fs::openat(at.0, name, OPEN | OFlags::NOFOLLOW, Mode::empty())?;
+        let made = Self { handle, path: at.1.join(name) };
+        // Another user may have put a full directory there.
+        if made.entries().is_ok_and(|mut entries| entries.next().is_some()) {
+            return Err(Errno::EXIST);
+        }
+        Ok(made)
+    }
+
+    /// Makes the directory `name`.
+    pub(crate) fn make(&self, name: &str) -> Result<Self, Errno> {
+        Self::make_in((self.as_fd(), &self.path), name)
+    }
+
+    /// Makes the file `name`, and opens it to write, also with the flags `more`.
+    pub(crate) fn create(&self, name: &str, more: OFlags) -> Result<File, Errno> {
+        create(self.as_fd(), name, more)
+    }
+
+    /// Returns the path of `name`, for messages.
+    pub(crate) fn path_of(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn entries(&self) -> io::Result<fs::ReadDir> {
+        fs::read_dir(format!("/proc/self/fd/{}", self.handle.as_raw_fd()))
+    }
+
+    /// Removes all entries.
+    fn empty(&self) -> io::Result<()> {
+        self.entries()?.try_for_each(|entry| {
+            let entry = entry?;
+            let is_directory = entry.file_type()?.is_dir();
+            if is_directory {
+                fs::remove_dir_all(entry.path())
+            } else {
+                fs::remove_file(entry.path())
+            }
+        })
+    }
+}
+
+impl AsFd for ScratchDirectory {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.handle.as_fd()
+    }
+}
+
+/// Makes the file `name` in `directory`, and opens it to write, also with the flags `more`.
+pub(crate) fn create(directory: BorrowedFd<'_>, name: &str, more: OFlags) -> Result<File, Errno> {
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC | more;
+    let mode = Mode::from_raw_mode(0o666);
+    rustix::fs::openat(directory, name, flags, mode).map(File::from)
 }

@@ -5,12 +5,10 @@ use super::syncs::APPENDED;
 use crate::error::Error;
 use crate::observer::{Observer, check};
 use crate::program::POLL;
-use crate::scratch::Scratch;
-use rustix::fs::fsync;
+use crate::scratch::{Scratch, ScratchDirectory};
+use rustix::fs::{OFlags, fsync};
 use serde::Serialize;
-use std::fs::File;
 use std::io::{self, Write};
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::Instant;
@@ -35,11 +33,11 @@ pub(crate) fn measure(
     observer: &mut dyn Observer,
 ) -> Result<Vec<AtOnce>, Error> {
     observer.begins("fsync by writers at once");
-    (1..=WRITERS).map(|writers| together(scratch.path(), writers, bound, observer)).collect()
+    (1..=WRITERS).map(|writers| together(scratch.directory(), writers, bound, observer)).collect()
 }
 
 fn together(
-    directory: &Path,
+    directory: &ScratchDirectory,
     writers: usize,
     bound: Bound,
     observer: &dyn Observer,
@@ -47,7 +45,7 @@ fn together(
     let end = AtomicBool::new(false);
     let start = Instant::now();
     let write = |at: usize| -> io::Result<f64> {
-        let mut file = File::create_new(directory.join(format!("writer{writers}-{at}")))?;
+        let mut file = directory.create(&format!("writer{writers}-{at}"), OFlags::empty())?;
         let (start, mut done) = (Instant::now(), 0);
         while done < bound.samples && !end.load(Ordering::Relaxed) {
             file.write_all(&[0x5a; APPENDED])?;
@@ -70,6 +68,6 @@ fn together(
         threads.into_iter().map(rate).collect()
     });
     check(observer)?;
-    let rates = rates.map_err(Error::io("sync in", directory))?;
+    let rates = rates.map_err(Error::io("sync in", directory.path()))?;
     Ok(AtOnce { writers, per_second: rates.iter().sum::<f64>() / writers as f64 })
 }

@@ -9,14 +9,13 @@ use super::writes::{self, Writes};
 use crate::error::Error;
 use crate::not_measured::NotMeasured;
 use crate::observer::Observer;
-use crate::scratch::Scratch;
-use rustix::fs::{AtFlags, Mode, chmodat};
+use crate::scratch::{Scratch, ScratchDirectory};
+use rustix::fs::{AtFlags, Mode, OFlags, chmodat};
 use rustix::mount::MountAttrFlags;
 use serde::Serialize;
-use std::fs::{self, File};
-use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::io::{self, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::time::{Duration, Instant};
 use synconce_sys::overlay::mounted;
 use synconce_sys::reason;
@@ -66,9 +65,9 @@ pub(crate) fn measure(
     not_measured: &mut Vec<NotMeasured>,
 ) -> Result<Option<Layers>, Error> {
     observer.begins("copy-up in an overlay");
-    let lower = scratch.path().join("lower");
-    fill(&lower, budget.copies.samples).map_err(Error::io("write to", &lower))?;
-    let plain = match overlay(scratch, Kind::Plain) {
+    let path = scratch.directory().path_of("lower");
+    let lower = fill(scratch, budget.copies.samples).map_err(Error::io("write to", &path))?;
+    let plain = match overlay(scratch, &lower, Kind::Plain) {
         Ok(plain) => plain,
         Err(error) => {
             not_measured.push(NotMeasured::new("copy-up in an overlay", reason(&error)));
@@ -81,14 +80,13 @@ pub(crate) fn measure(
         None => None,
         Some(time) => {
             observer.begins("random writes in an overlay");
-            let path = PathBuf::from(format!("/proc/self/fd/{}", plain.as_raw_fd()));
-            writes::random(&path, size, time, observer)?
+            writes::random(plain.as_fd(), size, time, observer)?
         }
     };
     let start = Instant::now();
     drop(plain);
     let unmount = start.elapsed().as_nanos() as f64 / 1e3;
-    let volatile = overlay(scratch, Kind::Volatile).map_err(Error::io("mount", &lower))?;
+    let volatile = overlay(scratch, &lower, Kind::Volatile).map_err(Error::io("mount", &path))?;
     let volatile = copy_ups(&volatile, "file", budget.copies, observer)?;
     let all =
         (Times::from_samples(file), Times::from_samples(directory), Times::from_samples(volatile));
@@ -97,13 +95,14 @@ pub(crate) fn measure(
 }
 
 /// Makes the lower layer with `count` files and directories.
-fn fill(lower: &Path, count: usize) -> io::Result<()> {
-    fs::create_dir(lower)?;
+fn fill(scratch: &Scratch, count: usize) -> io::Result<ScratchDirectory> {
+    let lower = scratch.directory().make("lower")?;
     for at in 0..count {
-        fs::write(lower.join(format!("file{at}")), [0x5a; FILE])?;
-        fs::create_dir(lower.join(format!("directory{at}")))?;
+        let mut file = lower.create(&format!("file{at}"), OFlags::empty())?;
+        file.write_all(&[0x5a; FILE])?;
+        lower.make(&format!("directory{at}"))?;
     }
-    Ok(())
+    Ok(lower)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -113,15 +112,10 @@ enum Kind {
 }
 
 /// Mounts an overlay over the lower layer, with an upper directory of its own.
-fn overlay(scratch: &Scratch, kind: Kind) -> io::Result<OwnedFd> {
+fn overlay(scratch: &Scratch, lower: &ScratchDirectory, kind: Kind) -> io::Result<OwnedFd> {
     let name = if kind == Kind::Volatile { "volatile" } else { "plain" };
-    let made = |part: &str| -> io::Result<File> {
-        let path = scratch.path().join(format!("{name}-{part}"));
-        fs::create_dir(&path)?;
-        File::open(path)
-    };
-    let (lower, upper, work) =
-        (File::open(scratch.path().join("lower"))?, made("upper")?, made("work")?);
+    let made = |part: &str| scratch.directory().make(&format!("{name}-{part}"));
+    let (upper, work) = (made("upper")?, made("work")?);
     mounted(MountAttrFlags::empty(), |context| {
         context.lowers(&[lower.as_fd()])?;
         context.directory("upperdir", upper.as_fd())?;

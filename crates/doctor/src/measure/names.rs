@@ -5,10 +5,9 @@ use super::syncs::Times;
 use crate::error::Error;
 use crate::observer::Observer;
 use crate::scratch::Scratch;
+use rustix::fs::{AtFlags, OFlags, linkat, unlinkat};
 use rustix::io::Errno;
 use serde::Serialize;
-use std::fs::{self, File};
-use std::path::PathBuf;
 use std::time::Instant;
 
 /// So few creates say nothing about a file system: one of them may have waited for other work.
@@ -35,17 +34,18 @@ pub(crate) fn measure(
     observer: &mut dyn Observer,
 ) -> Result<NameRates, Error> {
     observer.begins("creates, links and unlinks");
-    let directory = scratch.path().join("names");
-    fs::create_dir(&directory).map_err(Error::io("create", &directory))?;
-    let name = |kind: &str, at: usize| -> PathBuf { directory.join(format!("{kind}{at}")) };
+    let (above, made) = (scratch.directory(), scratch.directory().make("names"));
+    let directory = made.map_err(Error::io("create", &above.path_of("names")))?;
+    let name = |kind: &str, at: usize| format!("{kind}{at}");
 
     let clock = Clock::start(bound);
     let patient = Clock::start(Bound { time: PATIENCE * bound.time, samples: LEAST_CREATES });
     let mut times = Vec::new();
     while clock.goes_on(times.len(), observer)? || patient.goes_on(times.len(), observer)? {
-        let path = name("file", times.len());
+        let file = name("file", times.len());
         let start = Instant::now();
-        File::create_new(&path).map_err(Error::io("create", &path))?;
+        let made = directory.create(&file, OFlags::empty());
+        made.map_err(Error::io("create", &directory.path_of(&file)))?;
         times.push(start.elapsed());
     }
     let made = times.len();
@@ -54,11 +54,11 @@ pub(crate) fn measure(
     let clock = Clock::start(bound);
     let (mut linked, mut refused) = (0, false);
     while linked < made && !refused && clock.goes_on(linked, observer)? {
-        let (path, link) = (name("file", linked), name("link", linked));
-        match fs::hard_link(&path, &link) {
+        let (file, link) = (name("file", linked), name("link", linked));
+        match linkat(&directory, &file, &directory, &link, AtFlags::empty()) {
             Ok(()) => linked += 1,
-            Err(error) if is_unsupported(&error) => refused = true,
-            Err(error) => return Err(Error::io("link", &link)(error)),
+            Err(errno) if is_unsupported(errno) => refused = true,
+            Err(errno) => return Err(Error::io("link", &directory.path_of(&link))(errno)),
         }
     }
     let links = (!refused).then(|| linked as f64 / clock.elapsed().as_secs_f64());
@@ -66,19 +66,19 @@ pub(crate) fn measure(
     let all = (0..made).map(|at| name("file", at)).chain((0..linked).map(|at| name("link", at)));
     let clock = Clock::start(Bound { samples: usize::MAX, ..bound });
     let mut removed = 0;
-    for path in all {
+    for name in all {
         // What is left when the time is over goes with the directory.
         if !clock.goes_on(removed, observer)? {
             break;
         }
-        fs::remove_file(&path).map_err(Error::io("remove", &path))?;
+        let gone = unlinkat(&directory, &name, AtFlags::empty());
+        gone.map_err(Error::io("remove", &directory.path_of(&name)))?;
         removed += 1;
     }
     let unlinks = removed as f64 / clock.elapsed().as_secs_f64();
     Ok(NameRates { creates, create: Times::from_samples(times), links, unlinks })
 }
 
-fn is_unsupported(error: &std::io::Error) -> bool {
-    let unsupported = [Errno::PERM, Errno::NOTSUP, Errno::NOSYS, Errno::MLINK];
-    error.raw_os_error().is_some_and(|raw| unsupported.contains(&Errno::from_raw_os_error(raw)))
+fn is_unsupported(errno: Errno) -> bool {
+    [Errno::PERM, Errno::NOTSUP, Errno::NOSYS, Errno::MLINK].contains(&errno)
 }

@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::observer::Observer;
 use crate::place::ExaminedPlace;
 use crate::scratch::Scratch;
-use rustix::fs::{fdatasync, fsync};
+use rustix::fs::{OFlags, fdatasync, fsync};
 use rustix::io::Errno;
 use serde::Serialize;
 use std::fs::File;
@@ -105,8 +105,9 @@ fn appends(
     bound: Bound,
     observer: &dyn Observer,
 ) -> Result<Vec<Duration>, Error> {
-    let path = scratch.path().join(name);
-    let mut file = File::create_new(&path).map_err(Error::io("create", &path))?;
+    let path = scratch.directory().path_of(name);
+    let made = scratch.directory().create(name, OFlags::empty());
+    let mut file = made.map_err(Error::io("create", &path))?;
     let mut samples = Vec::new();
     let clock = Clock::start(bound);
     while clock.goes_on(samples.len(), observer)? {
@@ -126,8 +127,9 @@ pub(super) fn overwrites(
     bound: Bound,
     observer: &dyn Observer,
 ) -> Result<Vec<Duration>, Error> {
-    let path = scratch.path().join(name);
-    let file = File::create_new(&path).map_err(Error::io("create", &path))?;
+    let path = scratch.directory().path_of(name);
+    let made = scratch.directory().create(name, OFlags::empty());
+    let file = made.map_err(Error::io("create", &path))?;
     let mut block = vec![0; length];
     let mut write = |byte: usize| {
         block.fill(byte as u8);

@@ -7,12 +7,12 @@ use crate::not_measured::NotMeasured;
 use crate::observer::{Observer, check};
 use crate::place::ExaminedPlace;
 use crate::program::POLL;
-use crate::scratch::Scratch;
-use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate};
+use crate::scratch::{self, Scratch};
+use rustix::fs::{AtFlags, FallocateFlags, OFlags, fallocate, unlinkat};
 use rustix::io::Errno;
 use serde::Serialize;
-use std::fs::{self, File};
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use synconce_sys::aio::AsyncWrites;
@@ -72,7 +72,9 @@ pub(crate) fn measure(
     }
     for pattern in [RANDOM, SEQUENTIAL] {
         observer.begins(pattern.name);
-        match write_to_file(scratch.path(), pattern, size, time, observer)? {
+        let directory = scratch.directory();
+        let place = (directory.as_fd(), directory.path());
+        match write_to_file(place, pattern, size, time, observer)? {
             Err(why) => not_measured.push(NotMeasured::new(pattern.name, why)),
             Ok(writes) if pattern.is_random => measured.random = Some(writes),
             Ok(writes) => measured.sequential = Some(writes),
@@ -84,43 +86,42 @@ pub(crate) fn measure(
 /// Measures random writes to a file in `directory`. Returns `None` where they cannot be made, or
 /// without the space.
 pub(crate) fn random(
-    directory: &Path,
+    directory: BorrowedFd<'_>,
     size: u64,
     time: Duration,
     observer: &dyn Observer,
 ) -> Result<Option<Writes>, Error> {
     match size {
         ..SMALLEST => Ok(None),
-        _ => Ok(write_to_file(directory, RANDOM, size, time, observer)?.ok()),
+        _ => Ok(write_to_file((directory, Path::new("")), RANDOM, size, time, observer)?.ok()),
     }
 }
 
-/// Measures writes to a new file in `directory`, and removes the file.
+/// Measures writes to a new file in `place`, an open directory and its path for messages, and removes the file.
 fn write_to_file(
-    directory: &Path,
+    place: (BorrowedFd<'_>, &Path),
     pattern: WritePattern,
     size: u64,
     time: Duration,
     observer: &dyn Observer,
 ) -> Result<Outcome, Error> {
-    let file = directory.join(FILE);
-    let result = submit(&file, pattern, size, time, observer)?;
-    let _ = fs::remove_file(file);
+    let result = submit(place, pattern, size, time, observer)?;
+    let _ = unlinkat(place.0, FILE, AtFlags::empty());
     Ok(result)
 }
 
 /// Makes the writes as fio does: io_submit(2), and at most `depth` writes at a time. Threads would wait for
 /// each other in an overlay.
 fn submit(
-    path: &Path,
+    (directory, path): (BorrowedFd<'_>, &Path),
     pattern: WritePattern,
     size: u64,
     time: Duration,
     observer: &dyn Observer,
 ) -> Result<Outcome, Error> {
-    let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::DIRECT | OFlags::CLOEXEC;
-    let file = match rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR) {
-        Ok(file) => File::from(file),
+    let path = &path.join(FILE);
+    let file = match scratch::create(directory, FILE, OFlags::DIRECT) {
+        Ok(file) => file,
         Err(Errno::INVAL) => return Ok(Err(NO_DIRECT.to_owned())),
         Err(errno) => return Err(Error::io("create", path)(errno)),
     };
