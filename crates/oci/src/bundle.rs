@@ -3,12 +3,14 @@
 //! All other values are carried over unparsed: no number is rounded, and no unknown field is
 //! lost.
 
+mod fields;
+
+use fields::Fields;
+pub(crate) use fields::folded;
 use indexmap::IndexMap;
 use serde::Deserialize;
-use serde::de::{Deserializer, Error, MapAccess, Visitor};
-use serde_json::value::{RawValue, to_raw_value};
+use serde_json::value::to_raw_value;
 use serde_json::{Map, Value};
-use std::collections::HashSet;
 use std::fmt;
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
@@ -22,47 +24,6 @@ pub(crate) struct Bundle {
     path: PathBuf,
     text: String,
     metadata: std::fs::Metadata,
-}
-
-/// An object. A duplicate key is an error, even if the two differ in upper and lower case:
-/// runtimes merge such objects in different ways.
-#[derive(Debug, Default)]
-struct Fields<'a>(IndexMap<String, &'a RawValue>);
-
-impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(FieldsVisitor)
-    }
-}
-
-struct FieldsVisitor;
-
-impl<'de> Visitor<'de> for FieldsVisitor {
-    type Value = Fields<'de>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut fields = IndexMap::new();
-        let mut seen = HashSet::new();
-        while let Some((key, value)) = map.next_entry::<String, &RawValue>()? {
-            if !seen.insert(folded(&key)) {
-                return Err(A::Error::custom(format!("the key \"{key}\" is there twice")));
-            }
-            if ["linux", "seccomp"].iter().any(|known| folded(&key) == *known && key != *known) {
-                return Err(A::Error::custom(format!("the key \"{key}\" is spelled otherwise")));
-            }
-            fields.insert(key, value);
-        }
-        Ok(Fields(fields))
-    }
-}
-
-/// Folds the case of a key as Go's encoding/json does for comparison.
-pub(crate) fn folded(key: &str) -> String {
-    key.to_uppercase().to_lowercase()
 }
 
 /// The parts of a configuration that the classification needs.
@@ -238,7 +199,15 @@ impl Bundle {
     pub(crate) fn seccomp(&self) -> Result<Option<Map<String, Value>>, String> {
         let fields = self.fields()?;
         let linux: Fields<'_> = self.field(&fields, "linux")?;
-        linux.0.get("seccomp").map_or(Ok(None), |raw| self.parse(raw.get()))
+        let Some(section) = linux.0.get("seccomp") else { return Ok(None) };
+        // The section is written anew, so each object in it has to mean the same to every runtime.
+        if let Some(section) = self.parse(section.get())? {
+            let rules: Vec<Fields<'_>> = self.field(&section, "syscalls")?;
+            rules
+                .iter()
+                .try_for_each(|rule| self.field::<Vec<Fields<'_>>>(rule, "args").map(drop))?;
+        }
+        self.parse(section.get())
     }
 
     /// Returns the whole text with another `linux.seccomp`.
@@ -373,8 +342,16 @@ mod tests {
     #[test]
     fn an_object_that_runtimes_would_merge_is_not_touched() {
         let directory = tempfile::tempdir().unwrap();
-        for text in [r#"{"linux":{},"linux":{}}"#, r#"{"linux":{},"Linux":{}}"#, r#"{"Linux":{}}"#]
-        {
+        let profile = |text: &str| format!(r#"{{"linux":{{"seccomp":{{{text}}}}}}}"#);
+        for text in [
+            r#"{"linux":{},"linux":{}}"#,
+            r#"{"linux":{},"Linux":{}}"#,
+            r#"{"Linux":{}}"#,
+            &profile(r#""Syscalls":[]"#),
+            &profile(r#""syscalls":[],"syscalls":[]"#),
+            &profile(r#""syscalls":[{"Names":[]}]"#),
+            &profile(r#""syscalls":[{"args":[{"index":0,"Index":1}]}]"#),
+        ] {
             let error = bundle(&directory, text).seccomp().unwrap_err();
             assert!(error.contains("is there twice") || error.contains("otherwise"), "{error}");
         }
