@@ -12,6 +12,7 @@ pub use sending::Sending;
 use crate::engine::ContainerEngine;
 use crate::error::Error;
 use crate::observer::{Observer, check};
+use crate::regular_file;
 use crate::text::repeat;
 use crate::units::{bytes, whole};
 use ignore::{Ignore, Matched};
@@ -120,7 +121,7 @@ impl ContextDirectory {
             return Err(Error::NotDirectory(directory.to_owned()));
         }
         let file = root.join(".dockerignore");
-        let (ignore, ignore_file) = match fs::read(&file) {
+        let (ignore, ignore_file) = match regular_file::read(&file) {
             Ok(text) => {
                 let text = String::from_utf8_lossy(&text);
                 if let Some((number, line)) = Ignore::refused(&text) {

@@ -2,7 +2,7 @@
 
 use rustix::fs::OFlags;
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
@@ -12,8 +12,22 @@ use std::path::Path;
 /// # Errors
 /// The file cannot be opened, or is no regular file.
 pub(crate) fn open(path: &Path) -> io::Result<File> {
-    let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let flags = flags.bits().cast_signed();
+    open_with(path, OFlags::NOFOLLOW)
+}
+
+/// Returns the content of the regular file to which `path` leads. Does not wait, and does not read a
+/// device, which may have no end.
+///
+/// # Errors
+/// The file cannot be read, or is no regular file.
+pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut content = Vec::new();
+    open_with(path, OFlags::empty())?.read_to_end(&mut content)?;
+    Ok(content)
+}
+
+fn open_with(path: &Path, more: OFlags) -> io::Result<File> {
+    let flags = (OFlags::NONBLOCK | OFlags::CLOEXEC | more).bits().cast_signed();
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     if !file.metadata()?.is_file() {
         return Err(io::Error::other("it is no regular file"));
@@ -37,6 +51,11 @@ mod tests {
         mkfifoat(CWD, at("fifo"), 0o600.into()).unwrap();
         for (name, is_opened) in [("file", true), ("link", false), ("fifo", false), (".", false)] {
             assert_eq!(open(&at(name)).is_ok(), is_opened, "{name}");
+        }
+        symlink("/dev/zero", at("endless")).unwrap();
+        for (name, is_read) in [("file", true), ("link", true), ("fifo", false), ("endless", false)]
+        {
+            assert_eq!(read(&at(name)).is_ok(), is_read, "{name}");
         }
     }
 }
