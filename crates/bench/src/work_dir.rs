@@ -1,10 +1,12 @@
 //! The directory in which a benchmark creates and removes trees.
 
+use crate::Error;
+use crate::command::show;
 use crate::mounts::{remove_tree, unmount_below};
-use crate::{Error, files};
-use rustix::fs::{FlockOperation, flock};
-use std::fs::{self, File};
-use std::os::unix::fs::MetadataExt;
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use rustix::process::geteuid;
+use std::fs::{self, DirBuilder, File};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// The directory's name.
@@ -45,12 +47,27 @@ impl WorkDir {
 
     /// Locks the directory and keeps its content.
     pub(crate) fn lock(&mut self) -> Result<(), Error> {
-        files::create_dir(&self.path)?;
-        let dir = File::open(&self.path).map_err(Error::io("open", &self.path))?;
+        let dir = self.open()?;
         flock(&dir, FlockOperation::NonBlockingLockExclusive)
             .map_err(Error::io("lock (is another benchmark running?)", &self.path))?;
         self.lock = Some(dir);
         Ok(())
+    }
+
+    /// Opens the directory, which is made if it is missing. Its name is known beforehand, and in
+    /// `/var/tmp` every user can make it first; root would remove and execute what is there.
+    fn open(&self) -> Result<File, Error> {
+        let made = DirBuilder::new().recursive(true).mode(0o755).create(&self.path);
+        made.map_err(Error::io("create", &self.path))?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let dir = rustix::fs::open(&self.path, flags, Mode::empty());
+        let dir = File::from(dir.map_err(Error::io("open", &self.path))?);
+        let found = dir.metadata().map_err(Error::io("stat", &self.path))?;
+        if found.uid() == geteuid().as_raw() && found.mode() & 0o022 == 0 {
+            return Ok(dir);
+        }
+        let reason = "other users can change it; remove it, or name another directory by --dir";
+        Err(Error::Unsuitable { what: show(&self.path), reason: reason.to_owned() })
     }
 
     /// Removes the directory's content.
@@ -89,6 +106,8 @@ impl Drop for WorkDir {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::files;
+    use std::os::unix::fs::symlink;
 
     #[test]
     fn a_second_benchmark_in_one_directory_is_refused_while_the_first_is_there() {
@@ -112,5 +131,22 @@ mod tests {
         fs::write(&file, "").expect("a file can be made");
         work.lock_and_clear().expect("it is free");
         assert!(!left.exists() && !file.exists());
+    }
+
+    #[test]
+    fn a_directory_that_another_user_can_change_is_refused() {
+        let dir = tempfile::tempdir().expect("a directory can be made");
+        let theirs = dir.path().join("theirs");
+        fs::create_dir(&theirs).expect("a directory can be made");
+        fs::write(theirs.join("file"), "").expect("a file can be made");
+        let mut work = WorkDir::new(dir.path());
+        let mut refused = || work.lock_and_clear().expect_err("it is not ours").to_string();
+        symlink(&theirs, dir.path().join(NAME)).expect("a link can be made");
+        assert!(refused().contains("Not a directory"), "{}", refused());
+        fs::remove_file(dir.path().join(NAME)).expect("it is there");
+        fs::rename(&theirs, dir.path().join(NAME)).expect("it is there");
+        files::set_mode(&dir.path().join(NAME), 0o777).expect("it is there");
+        assert!(refused().contains("other users can change it"), "{}", refused());
+        assert!(dir.path().join(NAME).join("file").exists());
     }
 }
