@@ -6,6 +6,7 @@ use crate::verbs::{NEEDS, names, set, waiting, with_base};
 use libtest_mimic::Trial;
 use serde_json::Value;
 use std::fs;
+use std::os::unix::fs::chown;
 use std::path::Path;
 use synconce_testkit::harness::{Place, binary, trial};
 use synconce_testkit::process;
@@ -22,6 +23,7 @@ pub fn trials() -> Vec<Trial> {
         trial(a_rename_replaces_nothing_and_loses_nothing, &NEEDS),
         trial(what_is_accepted_in_a_clone_is_accepted_in_its_protected_base, &NEEDS),
         trial(no_export_goes_into_a_store, &NEEDS),
+        trial(no_export_goes_into_a_directory_of_another_user, &NEEDS),
         trial(no_store_is_made_in_a_store, &NEEDS),
         trial(what_is_no_layer_is_named_and_stays, &NEEDS),
     ]
@@ -309,6 +311,16 @@ fn no_export_goes_into_a_store(place: &Place) {
     }
     assert!(!site.store().join("new").exists());
     assert_eq!(site.well(&["fsck", "--quiet"]).stderr, "");
+}
+
+fn no_export_goes_into_a_directory_of_another_user(place: &Place) {
+    let site = with_base(place);
+    let theirs = place.path("theirs");
+    fs::create_dir(&theirs).unwrap();
+    chown(&theirs, Some(12_345), Some(12_345)).unwrap();
+    let said = format!("cannot export to {}: it belongs to another user", theirs.display());
+    site.refused(125, &["export", "base", theirs.to_str().unwrap()], &[&said]);
+    assert_eq!(fs::read_dir(&theirs).unwrap().count(), 0);
 }
 
 fn no_store_is_made_in_a_store(place: &Place) {

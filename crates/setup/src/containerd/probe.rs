@@ -11,8 +11,9 @@ use crate::probe::{client, directory};
 use crate::running::process::DaemonProcess;
 use crate::toml::TomlFile;
 use std::cell::Cell;
-use std::fs;
+use std::fs::DirBuilder;
 use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use synconce_durable::error::Context;
@@ -86,7 +87,7 @@ impl CtrProbe<'_> {
 
     /// Makes the root of the containers.
     fn make(&self) -> io::Result<()> {
-        fs::create_dir(&self.root)?;
+        DirBuilder::new().mode(0o755).create(&self.root)?;
         directory::write_program(&self.root.join(PROGRAM))
     }
 
@@ -184,6 +185,7 @@ mod tests {
     use super::*;
     use crate::probe::client::tests::fake;
     use crate::probe::requests::SETTLE;
+    use std::fs;
     use std::time::Instant;
 
     /// Runs the probe with a ctr that is the shell `script`.

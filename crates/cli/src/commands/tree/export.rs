@@ -7,11 +7,15 @@ use crate::arguments::tree::Export;
 use crate::commands::error::CommandError;
 use crate::commands::output::{Output, standard_output};
 use crate::text::{OutputStream, bytes, notice};
+use rustix::fs::Dir;
 use rustix::io::Errno;
+use rustix::process::geteuid;
 use serde_json::json;
+use std::ffi::CStr;
 use std::fs;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use synconce_durable::error::{Context, Error};
 use synconce_durable::file_system;
@@ -78,10 +82,20 @@ fn open_empty(directory: &Path) -> Result<fs::File, Error> {
         Err(_) if directory.is_dir() => {}
         made => made.on("cannot create", directory)?,
     }
-    if fs::read_dir(directory).on("cannot read", directory)?.next().is_some() {
+    let opened = fs::File::open(directory).on("cannot open", directory)?;
+    // Of the open directory: another user may be able to put a link there meanwhile.
+    let found = opened.metadata().on("cannot look at", directory)?;
+    if found.uid() != geteuid().as_raw() {
+        // That user could put a link in the place of a file that was just made.
+        let why = io::Error::other("it belongs to another user");
+        return Err(Error::new("cannot export to", directory, why));
+    }
+    let mut entries = Dir::read_from(&opened).on("cannot read", directory)?;
+    let is_inside = |name: &CStr| name != c"." && name != c"..";
+    if entries.any(|entry| entry.map_or(true, |entry| is_inside(entry.file_name()))) {
         return Err(Error::new("cannot export to", directory, Errno::NOTEMPTY));
     }
-    fs::File::open(directory).on("cannot open", directory)
+    Ok(opened)
 }
 
 /// Returns the error of a write to standard output, whose reader may have ended.
