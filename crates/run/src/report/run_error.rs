@@ -184,12 +184,17 @@ impl RunError {
                 "leave them out, or start the run outside the other program"
             }
             (Self::ForeignListener, _) => "start the command outside the other program",
-            (Self::RootUnwritable(_) | Self::RootMarker(_), errno) => match errno {
+            (Self::RootUnwritable(act) | Self::RootMarker(act), errno) => match errno {
                 Some(Errno::NOSPC | Errno::DQUOT) => {
                     "free some space on the disk of --root: a second marker is kept there"
                 }
                 Some(Errno::FBIG) => FILE_SIZES,
-                _ => "a second marker is kept below --root, which has to be writable",
+                Some(Errno::ROFS | Errno::ACCESS | Errno::PERM) => {
+                    "a second marker is kept below --root, which has to be writable"
+                }
+                Some(Errno::LOOP) => return Some(in_the_way("a link that leads nowhere", act)),
+                Some(Errno::NOTDIR) => return Some(in_the_way("a file", act)),
+                _ => return None,
             },
             _ => return None,
         };
@@ -292,6 +297,12 @@ impl FailedAct {
     }
 }
 
+/// Returns what helps if `what` stands in the path of `act`.
+fn in_the_way(what: &str, act: &FailedAct) -> Cow<'static, str> {
+    let path = text::quote(&act.path);
+    format!("the path of the second marker has {what} in place of a directory: namei {path}").into()
+}
+
 fn error(errno: i32) -> io::Error {
     io::Error::from_raw_os_error(errno)
 }
@@ -310,7 +321,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_disk_of_root_that_refuses_writes_is_called_so() {
+    fn each_cause_why_root_takes_no_marker_has_a_hint_of_its_own() {
         let large = "raise the limit of file sizes (ulimit -f)";
         let full = "free some space on the disk of --root: a second marker is kept there";
         for error in [RunError::RootUnwritable, RunError::RootMarker] {
@@ -321,7 +332,16 @@ mod tests {
             assert_eq!(remedy(Errno::NOSPC).as_deref(), Some(full));
             assert_eq!(remedy(Errno::DQUOT).as_deref(), Some(full));
             assert_eq!(remedy(Errno::FBIG).as_deref(), Some(large));
-            assert!(remedy(Errno::ROFS).unwrap().ends_with("has to be writable"));
+            for refused in [Errno::ROFS, Errno::ACCESS, Errno::PERM] {
+                assert!(remedy(refused).unwrap().ends_with("has to be writable"));
+            }
+            for (errno, what) in
+                [(Errno::LOOP, "a link that leads nowhere"), (Errno::NOTDIR, "a file")]
+            {
+                let hint = remedy(errno).unwrap();
+                assert!(hint.contains(what) && hint.ends_with(": namei /target"), "{hint}");
+            }
+            assert_eq!(remedy(Errno::IO), None);
         }
     }
 }
