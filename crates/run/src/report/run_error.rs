@@ -26,6 +26,9 @@ pub struct FailedAct {
 /// What helps if a process, or the system, has too many open files.
 pub const RAISE_OPEN_FILES: &str = "raise the limit of open files (ulimit -n)";
 
+/// What helps if a file would be larger than the limit of the process.
+const FILE_SIZES: &str = "raise the limit of file sizes (ulimit -f)";
+
 /// Why a run failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RunError {
@@ -135,7 +138,6 @@ impl RunError {
 
     /// Returns what the user can do about the error, if anything.
     pub fn remedy(&self) -> Option<Cow<'static, str>> {
-        const FILE_SIZES: &str = "raise the limit of file sizes (ulimit -f)";
         let text = match (self, Errno::from_io_error(&error(self.errno()))) {
             (_, Some(Errno::MFILE | Errno::NFILE)) => RAISE_OPEN_FILES,
             (Self::SetUp(..), Some(Errno::AGAIN)) => {
@@ -184,18 +186,9 @@ impl RunError {
                 "leave them out, or start the run outside the other program"
             }
             (Self::ForeignListener, _) => "start the command outside the other program",
-            (Self::RootUnwritable(act) | Self::RootMarker(act), errno) => match errno {
-                Some(Errno::NOSPC | Errno::DQUOT) => {
-                    "free some space on the disk of --root: a second marker is kept there"
-                }
-                Some(Errno::FBIG) => FILE_SIZES,
-                Some(Errno::ROFS | Errno::ACCESS | Errno::PERM) => {
-                    "a second marker is kept below --root, which has to be writable"
-                }
-                Some(Errno::LOOP) => return Some(in_the_way("a link that leads nowhere", act)),
-                Some(Errno::NOTDIR) => return Some(in_the_way("a file", act)),
-                _ => return None,
-            },
+            (Self::RootUnwritable(act) | Self::RootMarker(act), errno) => {
+                return remedy_in_root(act, errno);
+            }
             _ => return None,
         };
         Some(text.into())
@@ -297,10 +290,24 @@ impl FailedAct {
     }
 }
 
-/// Returns what helps if `what` stands in the path of `act`.
-fn in_the_way(what: &str, act: &FailedAct) -> Cow<'static, str> {
-    let path = text::quote(&act.path);
-    format!("the path of the second marker has {what} in place of a directory: namei {path}").into()
+/// Returns what helps if the marker below `--root` cannot be written: `act` failed with `errno`.
+fn remedy_in_root(act: &FailedAct, errno: Option<Errno>) -> Option<Cow<'static, str>> {
+    let in_the_way = |what| {
+        let path = text::quote(&act.path);
+        format!("the path of the second marker has {what} in place of a directory: namei {path}")
+    };
+    Some(match errno? {
+        Errno::NOSPC | Errno::DQUOT => {
+            "free some space on the disk of --root: a second marker is kept there".into()
+        }
+        Errno::FBIG => FILE_SIZES.into(),
+        Errno::ROFS | Errno::ACCESS | Errno::PERM => {
+            "a second marker is kept below --root, which has to be writable".into()
+        }
+        Errno::LOOP => in_the_way("a link that leads nowhere").into(),
+        Errno::NOTDIR => in_the_way("a file").into(),
+        _ => return None,
+    })
 }
 
 fn error(errno: i32) -> io::Error {
