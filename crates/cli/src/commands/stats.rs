@@ -294,7 +294,7 @@ fn words(reason: PassReason) -> &'static str {
         PassReason::Rule => "by --only or --except",
         PassReason::CommitOnly => "outside of --commit-only, or of --bind",
         PassReason::Real => "real, by synconce real",
-        PassReason::Disk => "the caller reads the disk below its file system",
+        PassReason::Disk => "the caller reads the disk itself",
         PassReason::Uncovered => "the commit could not cover the file in time",
         PassReason::Traced => "the caller could not be traced",
         PassReason::WriteError => "an earlier write had failed",
