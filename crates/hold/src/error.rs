@@ -149,9 +149,6 @@ impl HoldFailure {
             Self::Marker(name, _) | Self::Unclean(name, _) | Self::WriteBack(_, name) => {
                 Some(format!("synconce hold recover {name}"))
             }
-            Self::InUse { unit: Some(unit), .. } => {
-                Some(format!("systemctl stop {}", quote(Path::new(unit))))
-            }
             Self::Overlap { name, is_unclean: true, .. } => {
                 Some(format!("synconce hold recover {name}"))
             }
@@ -169,7 +166,7 @@ impl HoldFailure {
             )),
             Self::Refused(refusal) => refusal.remedy(),
             Self::Boot(error) => Some(boot::remedy(error)),
-            Self::InUse { users, .. } => Some(ended_by(users)),
+            Self::InUse { unit, users, .. } => Some(ended_by(unit.as_deref(), users)),
             Self::Act(error) => safe_directory::remedy(error),
             Self::Again(_, error) => error.remedy(),
             Self::Restoring(name) => Some(format!("synconce hold restore {name}")),

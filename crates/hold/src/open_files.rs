@@ -7,9 +7,11 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
+use synconce_durable::text::quote;
 use synconce_probe::filesystem::stores_nothing;
 use synconce_probe::mounts::{self, Mount};
 use synconce_probe::namespaces::{self, Namespace};
+use synconce_probe::systemd;
 use synconce_sys::procfs;
 
 /// O_DSYNC of Linux on x86_64 and aarch64 (include/uapi/asm-generic/fcntl.h), which O_SYNC
@@ -25,8 +27,17 @@ pub struct FileUser {
     pub name: String,
 }
 
-/// Returns what ends `users`, which no unit has started.
-pub(crate) fn ended_by(users: &[FileUser]) -> String {
+/// Returns the command that stops `unit`; `None` without a unit, or if systemd does not run here.
+pub(crate) fn stop_by_unit(unit: Option<&str>) -> Option<String> {
+    let unit = unit.filter(|_| systemd::is_running())?;
+    Some(format!("systemctl stop {}", quote(Path::new(unit))))
+}
+
+/// Returns what ends `users`, processes of the daemon that `unit` starts.
+pub(crate) fn ended_by(unit: Option<&str>, users: &[FileUser]) -> String {
+    if let Some(command) = stop_by_unit(unit) {
+        return command;
+    }
     let pids: Vec<_> = users.iter().map(|user| user.pid.to_string()).collect();
     match &pids[..] {
         [] => "stop the daemon".to_owned(),

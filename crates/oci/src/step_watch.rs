@@ -18,6 +18,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 use synconce_durable::step_watch::{ASK, LEAVE, WATCH, WatchedStep, socket};
 use synconce_filter::{Call, SealedAnswer, args};
+use synconce_probe::version::numbers;
 
 const NOTIFY: &str = "SCMP_ACT_NOTIFY";
 /// Limits the wait for a doctor that does not answer.
@@ -155,27 +156,26 @@ fn why_not(version: &str) -> Option<String> {
     let mut words = version.split_whitespace();
     let (name, number) = (words.next().unwrap_or("the runtime"), words.nth(1).unwrap_or_default());
     let least = match name {
-        "runc" => [1, 1],
-        "crun" => [1, 0],
+        "runc" => (1, 1),
+        "crun" => (1, 0),
         _ => return Some(format!("{name} is neither runc nor crun")),
     };
-    if numbers(number) < least {
-        let [major, minor] = least;
+    if is_before(number, least) {
+        let (major, minor) = least;
         return Some(format!("{name} {number} hands no listener over: that takes {major}.{minor}"));
     }
     let library = version.lines().find_map(|line| line.strip_prefix("libseccomp:"));
     match library.map(str::trim) {
-        Some(library) if numbers(library) < [2, 5] => {
+        Some(library) if is_before(library, (2, 5)) => {
             Some(format!("{name} has libseccomp {library}: a listener takes 2.5"))
         }
         _ => None,
     }
 }
 
-/// Returns the first two numbers of a version.
-fn numbers(version: &str) -> [u32; 2] {
-    let mut parts = version.split(|c: char| !c.is_ascii_digit());
-    std::array::from_fn(|_| parts.next().and_then(|part| part.parse().ok()).unwrap_or(0))
+/// Whether `version` is before `least`, or not known.
+fn is_before(version: &str, least: (u32, u32)) -> bool {
+    numbers(version).is_none_or(|version| version < least)
 }
 
 #[cfg(test)]

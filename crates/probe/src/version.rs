@@ -14,9 +14,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_of_docker_and_containerd_are_read() {
+    fn the_version_that_a_program_says_first_is_read() {
         for (said, version) in [
             ("Docker version 20.10.24+dfsg1, build 5d6db84", Some((20, 10))),
+            (
+                "buildah version 1.28.2 (image-spec 1.0.2-dev, runtime-spec 1.0.2-dev)",
+                Some((1, 28)),
+            ),
+            ("cargo 1.90.0 (840b83a10 2025-07-30)", Some((1, 90))),
             ("Docker version 26.0.0-rc1, build 0", Some((26, 0))),
             ("Docker version 28.5, build 0", Some((28, 5))),
             ("runc version 1.1+dev\nspec: 1.0.2", Some((1, 1))),

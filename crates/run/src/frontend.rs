@@ -219,7 +219,9 @@ impl Frontend<'_> {
     fn handle(&mut self, message: Message) -> Option<Finished> {
         match message {
             Message::Started { pid } => self.command_runs(pid),
-            Message::Marked { path } => (self.may_hold, self.marker) = (true, path),
+            Message::Marked { path } => {
+                (self.may_hold, self.marker) = (true, path.map(Into::into));
+            }
             Message::Notice(notice) => self.observer.notice(&notice),
             Message::Stopped(signal) => {
                 if self.command.is_some_and(|pid| job::stop_with(pid, signal)) {

@@ -10,7 +10,6 @@ use crate::report::finished::Observer;
 use crate::report::protocol::{CommitReport, Message, Summary, receive};
 use crate::report::run_error::RunError;
 use crate::request::held::{RUN_VARIABLE, Request, is_in_step, outer};
-use crate::request::presence::RunUser;
 use crate::request::runfile::{Live, Phase, live};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
@@ -80,12 +79,19 @@ impl fmt::Display for RequestError {
 /// run that this process is in, or in the only run of this user that is in flight. The run
 /// goes on. Returns the result for each file system.
 ///
+/// `owner` is the user of the run `id`, if it is another user's and known: only that user's supervisor
+/// may answer.
+///
 /// The process must have one thread: signals are blocked until the result is there.
 ///
 /// # Errors
 /// No result was received.
-pub fn commit(id: Option<&str>, observer: &mut dyn Observer) -> Result<CommitReport, RequestError> {
-    let supervisor = connect(id)?;
+pub fn commit(
+    id: Option<&str>,
+    owner: Option<u32>,
+    observer: &mut dyn Observer,
+) -> Result<CommitReport, RequestError> {
+    let supervisor = connect(id, owner)?;
     let waited = SignalSet::from_numbers(
         &[Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM].map(Signal::as_raw),
     );
@@ -97,7 +103,7 @@ pub fn commit(id: Option<&str>, observer: &mut dyn Observer) -> Result<CommitRep
 }
 
 /// Returns a connection on which the supervisor of the run sends progress and result.
-fn connect(id: Option<&str>) -> Result<OwnedFd, RequestError> {
+fn connect(id: Option<&str>, owner: Option<u32>) -> Result<OwnedFd, RequestError> {
     let named = std::env::var(RUN_VARIABLE).ok();
     let is_inside = id.is_none() || id == named.as_deref();
     match (is_inside.then(outer), id.or(named.as_deref())) {
@@ -109,8 +115,8 @@ fn connect(id: Option<&str>) -> Result<OwnedFd, RequestError> {
             let socket = presence::connect_inside(&identity);
             ask(socket.map_err(|_| RequestError::OutOfReach)?)
         }
-        (_, Some(id)) => ask_run(id),
-        (_, None) => ask_run(&only_run()?),
+        (_, Some(id)) => ask_run(id, owner),
+        (_, None) => ask_run(&only_run()?, None),
     }
 }
 
@@ -130,8 +136,9 @@ fn ask_own_supervisor() -> Result<OwnedFd, RequestError> {
     }
 }
 
-fn ask_run(id: &str) -> Result<OwnedFd, RequestError> {
-    let socket = presence::connect_outside(id, user_of(id)).map_err(|errno| match errno {
+fn ask_run(id: &str, owner: Option<u32>) -> Result<OwnedFd, RequestError> {
+    let owner = own_user_of(id).or(owner);
+    let socket = presence::connect_outside(id, owner).map_err(|errno| match errno {
         Errno::PERM => RequestError::OfAnotherUser(id.to_owned()),
         Errno::CONNREFUSED | Errno::CONNRESET if is_committing(Some(id)) => {
             RequestError::Run(RunError::Over)
@@ -142,13 +149,13 @@ fn ask_run(id: &str) -> Result<OwnedFd, RequestError> {
     ask(socket)
 }
 
-/// Returns the user of the run `id`, by the markers of this user. The marker of a run that was killed
+/// Returns this user if the run `id` is theirs, by their markers. The marker of a run that was killed
 /// stays.
-fn user_of(id: &str) -> RunUser {
+fn own_user_of(id: &str) -> Option<u32> {
     let us = rustix::process::geteuid().as_raw();
     let marked = standard_paths::state().and_then(|state| recovery::markers(&state).ok());
     let is_own = |found: &FoundMarker| found.run() == (us, id.to_owned());
-    if marked.iter().flatten().any(is_own) { RunUser::Own } else { RunUser::Unknown }
+    marked.iter().flatten().any(is_own).then_some(us)
 }
 
 /// Whether the command of the run `id`, or without an id of any run of this user, has ended, and

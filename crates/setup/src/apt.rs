@@ -28,6 +28,8 @@ use synconce_durable::replace::{self, Rights};
 
 /// The programs. Each is a run of its own unless another of them has started it.
 const NAMES: [&str; 5] = ["dpkg", "apt-get", "apt", "aptitude", "tasksel"];
+/// Those that are in packages of their own, which a system may get later.
+const LATER: [&str; 2] = ["aptitude", "tasksel"];
 /// The lock that dpkg holds while it changes packages.
 const LOCK: &str = "/var/lib/dpkg/lock";
 
@@ -58,6 +60,17 @@ impl Plan {
         let found = self.programs.iter().filter_map(|(program, _)| program.changeable.as_ref());
         let found: BTreeSet<_> = found.map(|path| host.real(path)).collect();
         found.into_iter().collect()
+    }
+
+    /// Returns the programs that were installed after the set-up, if nothing else is to be changed.
+    pub fn new_programs(&self) -> Option<Vec<&'static str>> {
+        let changed =
+            || NAMES.into_iter().zip(&self.programs).filter(|(_, (_, it))| !it.is_empty());
+        // Without a wrapper of dpkg or apt, a set-up was cut short.
+        let is_whole =
+            changed().all(|(name, (program, _))| LATER.contains(&name) && program.is_untouched());
+        let new: Vec<_> = changed().map(|(name, _)| name).collect();
+        (is_whole && !new.is_empty()).then_some(new)
     }
 
     /// Returns the changes; empty if everything is as it is wanted.

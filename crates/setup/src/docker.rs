@@ -3,7 +3,7 @@
 
 mod api;
 pub(crate) mod builds;
-mod daemon_json;
+pub(crate) mod daemon_json;
 pub(crate) mod probe;
 
 use self::builds::DefaultRuntime;

@@ -11,8 +11,8 @@ use std::path::{Component, Path, PathBuf};
 use synconce_durable::error::{Context, Error as Failed};
 use synconce_durable::replace::Rights;
 use synconce_durable::text::quote;
-use synconce_probe::mounts;
 use synconce_probe::version::numbers;
+use synconce_probe::{mounts, systemd};
 
 /// The name of synconce-oci as a runtime, in the configuration of every engine.
 pub const RUNTIME_NAME: &str = "synconce";
@@ -109,7 +109,7 @@ impl Host {
 
     /// Returns whether systemd starts the daemons of this system. Of another system it is assumed.
     pub(crate) fn has_systemd(&self) -> bool {
-        !self.is_running() || Path::new("/run/systemd/system").exists()
+        !self.is_running() || systemd::is_running()
     }
 
     /// Returns whether `path`, of a journal, leads nowhere else in this system. The author of another

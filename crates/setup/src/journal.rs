@@ -1,6 +1,7 @@
 //! The journal: the original files, so that every byte can be restored.
 
 use crate::diff;
+use crate::docker::daemon_json;
 use crate::engine::Engine;
 use crate::error::{Error, NotEdited};
 use crate::host::{Host, PathState};
@@ -86,6 +87,51 @@ impl JournalEntry {
         let is_known = self.written || self.is_before(found) || self.is_ours(found);
         !is_known && !holds_ours(found, host)
     }
+
+    /// Returns what an undo of `change` has to restore: `found`, which was edited since an earlier
+    /// set-up, without what that set-up wrote.
+    fn without_ours(
+        &self,
+        change: &PathChange,
+        found: &PathState,
+        host: &Host,
+        engine: Engine,
+    ) -> Result<Before, Error> {
+        let is_edit = matches!(change.act, PlannedAct::Edit { .. });
+        let is_last = is_edit && later(self, found, host, engine).is_none();
+        let theirs = self.theirs(found, host, engine).filter(|_| is_last);
+        theirs.ok_or_else(|| {
+            let remedy =
+                format!("`{} --undo --dry-run` shows the edits", host.setup(engine.command()));
+            let fault = NotEdited::new("was edited since synconce edited it", remedy);
+            fault.in_file(&host.real(&change.path)).into()
+        })
+    }
+
+    /// Returns the file without what this set-up wrote to it: the user's own content of `found`, which
+    /// was edited since. Returns `None` if that is not certain.
+    pub(crate) fn theirs(&self, found: &PathState, host: &Host, engine: Engine) -> Option<Before> {
+        let PathState::File(bytes, rights) = found else { return None };
+        let text = str::from_utf8(bytes).ok()?;
+        let before = self.before.as_ref().map_or("", |before| before.content.as_str());
+        let edited = (engine == Engine::Docker)
+            .then(|| daemon_json::without_ours(text, before, &self.ours))
+            .flatten();
+        let is_rewritten = || !self.ours.is_empty() && !holds_ours(found, host);
+        let is_apart = || !has_a_new_line_of(text, before, &self.ours);
+        let whole = || (is_rewritten() && is_apart()).then(|| text.to_owned());
+        let (content, (user, group)) = (edited.or_else(whole)?, rights.owner);
+        Some(Before { content, mode: rights.mode, user, group })
+    }
+}
+
+/// Whether `text` has a line that a set-up added to `before` to write `ours`. Brackets and blank lines
+/// do not count.
+fn has_a_new_line_of(text: &str, before: &str, ours: &str) -> bool {
+    let old: Vec<_> = before.lines().map(str::trim).collect();
+    let is_new = |line: &&str| line.contains(char::is_alphanumeric) && !old.contains(line);
+    let new: Vec<_> = ours.lines().map(str::trim).filter(is_new).collect();
+    text.lines().any(|line| new.contains(&line.trim()))
 }
 
 /// Returns whether `found` contains a word that only synconce writes. Comments are ignored:
@@ -208,16 +254,16 @@ impl Journal {
         // The entry is outdated if the set-up never changed the file and the file was edited
         // since.
         let out_of_date = known.filter(|at| self.files[*at].is_foreign(&found, host));
-        if let Some(entry) = known.filter(|_| out_of_date.is_none()) {
-            let entry = &mut self.files[entry];
-            if !entry.is_before(&found) && !entry.is_ours(&found) {
-                let setup = host.setup(engine.command());
-                let remedy = format!("`{setup} --undo --dry-run` shows the edits");
-                let fault = NotEdited::new("was edited since synconce edited it", remedy);
-                return Err(fault.in_file(&real).into());
+        if let Some(at) = known.filter(|_| out_of_date.is_none()) {
+            let entry = &mut self.files[at];
+            if entry.is_before(&found) || entry.is_ours(&found) {
+                entry.after.push(after);
+                entry.ours = ours;
+            } else {
+                let before = Some(entry.without_ours(change, &found, host, engine)?);
+                let (path, after) = (change.path.clone(), vec![after]);
+                *entry = JournalEntry { path, before, after, ours, written: false };
             }
-            entry.after.push(after);
-            entry.ours = ours;
             return Ok(());
         }
         let before = match (found, &change.act) {
@@ -296,6 +342,21 @@ impl Journal {
         }
         Ok(())
     }
+}
+
+/// Returns another set-up that wrote `now`, on top of what the set-up of `engine` wrote.
+pub(crate) fn later(
+    entry: &JournalEntry,
+    now: &PathState,
+    host: &Host,
+    engine: Engine,
+) -> Option<Engine> {
+    let mut others = Engine::ALL.into_iter().filter(|other| *other != engine);
+    others.find(|other| {
+        let journal = Journal::read(host, *other).ok().flatten();
+        let files = journal.iter().flat_map(|journal| &journal.files);
+        files.into_iter().any(|file| file.path == entry.path && file.is_ours(now))
+    })
 }
 
 /// Returns the path of `real` within the system.

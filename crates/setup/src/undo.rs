@@ -4,7 +4,7 @@ use crate::diff;
 use crate::engine::Engine;
 use crate::error::{Error, NotEdited};
 use crate::host::{Host, PathState};
-use crate::journal::{self, Before, Journal, JournalEntry};
+use crate::journal::{self, Before, Journal, JournalEntry, later};
 use std::path::{Path, PathBuf};
 use synconce_durable::replace::{self, Rights};
 
@@ -13,6 +13,8 @@ use synconce_durable::replace::{self, Rights};
 pub struct Undo {
     /// The steps, last change first.
     pub steps: Vec<UndoStep>,
+    /// The files that stay as they are now: others have replaced what synconce wrote.
+    pub kept: Vec<PathBuf>,
     journal: Journal,
 }
 
@@ -23,8 +25,11 @@ pub struct UndoStep {
     pub path: PathBuf,
     /// What is there now.
     pub now: PathState,
-    /// The original file; `None` if there was none.
+    /// The original file; `None` if there was none. If `keeps_edits`, it is `now` without what synconce
+    /// wrote.
     pub before: Option<Before>,
+    /// Whether the file was edited since, and the edits stay.
+    pub keeps_edits: bool,
     /// Where `now` is kept, if it contains the user's edits that `--force` discards.
     pub saved: Option<PathBuf>,
 }
@@ -43,7 +48,7 @@ impl Undo {
 /// What an undo does with what others wrote to a file since the set-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Edits {
-    /// Refuses, and shows the edit.
+    /// Keeps the edit, if it can be told from what synconce wrote. Otherwise refuses, and shows the edit.
     Refuse,
     /// Puts the file of before the set-up in its place.
     Overwrite,
@@ -55,7 +60,7 @@ pub enum Edits {
 /// A file that was edited since, if `edits` are refused.
 pub fn plan(host: &Host, engine: Engine, edits: Edits) -> Result<Option<Undo>, Error> {
     let Some(journal) = Journal::read(host, engine)? else { return Ok(None) };
-    let mut steps = Vec::new();
+    let (mut steps, mut kept) = (Vec::new(), Vec::new());
     for entry in journal.files.iter().rev() {
         let now = host.look(&entry.path)?;
         // Never changed, or restored already.
@@ -64,16 +69,26 @@ pub fn plan(host: &Host, engine: Engine, edits: Edits) -> Result<Option<Undo>, E
         }
         let is_ours = entry.is_ours(&now);
         if !is_ours && edits == Edits::Refuse {
-            return Err(edited(entry, &now, host, engine));
+            let later = later(entry, &now, host, engine);
+            let theirs = entry.theirs(&now, host, engine).filter(|_| later.is_none());
+            let Some(theirs) = theirs else { return Err(edited(entry, &now, host, engine, later)) };
+            let path = entry.path.clone();
+            if matches!(&now, PathState::File(bytes, _) if bytes == theirs.content.as_bytes()) {
+                kept.push(path);
+            } else {
+                let before = Some(theirs);
+                steps.push(UndoStep { path, now, before, keeps_edits: true, saved: None });
+            }
+            continue;
         }
         let is_lost = !is_ours && now != PathState::Absent;
         let beside = journal::path(host, engine);
         let directory = beside.parent().unwrap_or(&beside);
         let saved = is_lost.then(|| free_place(directory, &entry.path, steps.len()));
         let (path, before) = (entry.path.clone(), entry.before.clone());
-        steps.push(UndoStep { path, now, before, saved });
+        steps.push(UndoStep { path, now, before, keeps_edits: false, saved });
     }
-    Ok(Some(Undo { steps, journal }))
+    Ok(Some(Undo { steps, kept, journal }))
 }
 
 /// Returns a free path in `directory` to keep the edit of `path`, the file of step `at`.
@@ -145,31 +160,29 @@ pub(crate) fn save(now: &PathState, saved: &Path) -> Result<(), Error> {
 }
 
 /// Makes the refusal for a file that is neither the original nor what synconce wrote.
-fn edited(entry: &JournalEntry, now: &PathState, host: &Host, engine: Engine) -> Error {
+fn edited(
+    entry: &JournalEntry,
+    now: &PathState,
+    host: &Host,
+    engine: Engine,
+    later: Option<Engine>,
+) -> Error {
     let real = host.real(&entry.path);
     let shown = diff::unified(&real, Some(&entry.ours), diff::text(now).as_deref());
     let reason = format!(
         "was edited since synconce edited it; nothing was changed. The edit:\n{}",
         shown.trim_end()
     );
-    let remedy = match later(entry, now, host, engine) {
-        Some(other) => {
+    let force = format!("{} --undo --force", host.setup(engine.command()));
+    let remedy = match (later, now) {
+        (Some(other), _) => {
             format!("first undo the later set-up: {} --undo", host.setup(other.command()))
         }
-        None => format!(
-            "take your edit out and undo again; or: {} --undo --force, which saves your file",
-            host.setup(engine.command())
+        (None, PathState::Absent) => format!("to put it back as it was before: {force}"),
+        (None, _) => format!(
+            "to keep your edit, take synconce's part out and undo again; or: {force}, which saves \
+             your file"
         ),
     };
     NotEdited::new(reason, remedy).in_file(&real).into()
-}
-
-/// Returns another set-up that wrote `now`, on top of what the set-up of `engine` wrote.
-fn later(entry: &JournalEntry, now: &PathState, host: &Host, engine: Engine) -> Option<Engine> {
-    let mut others = Engine::ALL.into_iter().filter(|other| *other != engine);
-    others.find(|other| {
-        let journal = Journal::read(host, *other).ok().flatten();
-        let files = journal.iter().flat_map(|journal| &journal.files);
-        files.into_iter().any(|file| file.path == entry.path && file.is_ours(now))
-    })
 }

@@ -4,7 +4,7 @@ use crate::arguments::in_run::Commit;
 use crate::commands::error::CommandError;
 use crate::commands::output::{Output, Stream};
 use crate::commands::run::{Screen, not_durable, not_yet_durable};
-use crate::commands::status::id;
+use crate::commands::status::{id, others};
 use crate::exit;
 use crate::text::{say, shell};
 use std::process::ExitCode;
@@ -17,11 +17,16 @@ use synconce_run::{RequestError, RunError};
 /// Why not everything is durable.
 pub fn commit(arguments: &Commit) -> Result<ExitCode, CommandError> {
     let output = Output::open(arguments.json.json.as_deref(), Stream::Output)?;
-    let id = arguments.id.as_deref().map(|typed| {
-        let known = synconce_run::in_flight().into_iter().map(|run| run.id);
-        id::only(typed, &known.collect())
-    });
-    let report = synconce_run::commit(id.transpose()?.as_deref(), &mut Screen::default())
+    let (mut id, mut owner) = (None, None);
+    if let Some(typed) = arguments.id.as_deref() {
+        let known = synconce_run::in_flight().into_iter().map(|run| run.id).collect();
+        let meant = id::only(typed, &known)?;
+        if !known.contains(&meant) {
+            owner = others::owner_of(&meant)?;
+        }
+        id = Some(meant);
+    }
+    let report = synconce_run::commit(id.as_deref(), owner, &mut Screen::default())
         .map_err(|error| failure(&error))?;
     not_durable(&report).iter().for_each(|line| say(line));
     output.write(&report)?;

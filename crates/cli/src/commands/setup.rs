@@ -107,13 +107,14 @@ fn carry_out(arguments: &Setup) -> Result<SetupReport, CommandError> {
         let error = format!("cannot set up builds only: {name} has no such choice");
         return Err(CommandError::from(error).hint(host.setup(&name)));
     }
-    if arguments.engine == Configured::Apt && !arguments.hold {
-        return apt::carry_out(arguments, &host);
-    }
+    let is_apt = arguments.engine == Configured::Apt && !arguments.hold;
     let engine = engine(arguments, &host)?;
-    let writes = engine.is_some() && !arguments.dry_run && !arguments.check;
+    let writes = (is_apt || engine.is_some()) && !arguments.dry_run && !arguments.check;
     let waits = || notice("waiting for another set-up or undo on this system");
     let _lock = if writes { SystemLock::take(&host, &waits)? } else { None };
+    if is_apt {
+        return apt::carry_out(arguments, &host);
+    }
     Ok(match engine {
         None => manifest(arguments),
         Some(engine) if arguments.undo => roll_back(engine, &host, arguments)?,
@@ -143,7 +144,8 @@ impl SetupReport {
     }
 }
 
-/// Returns the set-up that is asked for; `None` for Kubernetes, which has no files here.
+/// Returns the set-up that is asked for; `None` for Kubernetes, which has no files here, and for apt,
+/// which has no journal.
 fn engine(arguments: &Setup, host: &Host) -> Result<Option<Engine>, CommandError> {
     if arguments.hold {
         return Ok(Some(Engine::Held(held_daemon(arguments.engine)?)));
@@ -319,13 +321,18 @@ fn roll_back(engine: Engine, host: &Host, arguments: &Setup) -> Result<SetupRepo
         return Err(refusal);
     }
     let changed = |step: &undo::UndoStep| Changed {
-        act: if step.before.is_some() { "restored" } else { "removed" },
+        act: match &step.before {
+            _ if step.keeps_edits => "edited",
+            Some(_) => "restored",
+            None => "removed",
+        },
         path: host.real(&step.path).display().to_string(),
         saved: step.saved.as_ref().map(|path| path.display().to_string()),
     };
     let mut report = SetupReport {
         dry_run: arguments.dry_run,
         changes: undo.steps.iter().map(changed).collect(),
+        notes: kept(&undo, host),
         ..SetupReport::default()
     };
     if arguments.dry_run {
@@ -340,6 +347,17 @@ fn roll_back(engine: Engine, host: &Host, arguments: &Setup) -> Result<SetupRepo
         }
     }
     Ok(report)
+}
+
+/// Returns which edits of others `undo` keeps.
+fn kept(undo: &undo::Undo, host: &Host) -> Vec<String> {
+    let edited = undo.steps.iter().filter(|step| step.keeps_edits).map(|step| &step.path);
+    let edited = edited.map(|path| (path, "only synconce's part is taken out"));
+    let whole = undo.kept.iter().map(|path| (path, "has nothing of synconce now, and stays"));
+    let said = |(path, what): (&PathBuf, &str)| {
+        format!("{} was edited since `setup`: {what}", host.real(path).display())
+    };
+    edited.chain(whole).map(said).collect()
 }
 
 /// Returns the manifest for the cluster. Each node is set up by `synconce setup containerd`.

@@ -8,7 +8,7 @@ mod holds;
 pub mod id;
 mod mend;
 mod metrics;
-mod others;
+pub mod others;
 mod steps;
 mod target;
 

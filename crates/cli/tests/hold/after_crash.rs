@@ -2,7 +2,7 @@
 //! the hold, and it does not give up files that it has not seen.
 
 use crate::crashes::{crash, edit};
-use crate::support::{HoldOnRig, end, with_hold};
+use crate::support::{HoldOnRig, end, show_systemd, with_hold};
 use std::fs;
 use std::os::unix::fs::symlink;
 use synconce_testkit::harness::{isolated, isolated_alone};
@@ -103,7 +103,8 @@ fn a_recovery_that_fails_on_a_read_only_disk_shows_nothing_as_set_aside() {
 
 #[test]
 fn files_that_a_daemon_without_the_hold_has_open_are_not_set_aside() {
-    with_hold("after_crash = \"wipe\"\nunit = \"some.service\"\n", |_, fixture| {
+    with_hold("after_crash = \"wipe\"\nunit = \"some.service\"\n", |place, fixture| {
+        show_systemd(place);
         fixture.ok("start");
         crash(fixture);
         // The operator has started the daemon by hand.

@@ -1,6 +1,6 @@
 //! Holds that cannot start or stop, and what is left of them.
 
-use crate::support::{configure, end, failed, hold, sh, with_hold};
+use crate::support::{configure, end, failed, hide_systemd, hold, sh, show_systemd, with_hold};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -8,7 +8,8 @@ use synconce_testkit::harness::{StartedCommand, binary, eventually, finish};
 
 #[test]
 fn a_file_that_a_process_has_open_is_not_taken_into_a_hold() {
-    with_hold("unit = \"some.service\"\n", |_, fixture| {
+    with_hold("unit = \"some.service\"\n", |place, fixture| {
+        show_systemd(place);
         let at_first = fixture.everything();
         for path in [fixture.file(), fixture.directory().join("new")] {
             let process = fixture.open(&path);
@@ -18,6 +19,19 @@ fn a_file_that_a_process_has_open_is_not_taken_into_a_hold() {
         fs::remove_file(fixture.directory().join("new")).unwrap();
         assert_eq!(fixture.everything(), at_first);
         assert_eq!(fixture.state(), "off");
+    });
+}
+
+#[test]
+fn without_systemd_the_hint_of_a_stop_names_the_processes_and_not_the_unit() {
+    with_hold("unit = \"some.service\"\n", |place, fixture| {
+        hide_systemd(place);
+        fixture.ok("start");
+        let process = fixture.open(&fixture.directory().join("new"));
+        let hint = format!("hint: stop the daemon; or: kill {}", process.pid());
+        fixture.fails("stop", &["in use by s", &hint]);
+        end(process);
+        fixture.ok("stop");
     });
 }
 

@@ -1,7 +1,7 @@
 //! `hold restore`: what is set aside comes back, and nothing newer is lost.
 
 use crate::crashes::{crash, edit, interrupted};
-use crate::support::{HoldOnRig, end, failed, hold, sh, with_hold};
+use crate::support::{HoldOnRig, end, failed, hide_systemd, hold, sh, show_systemd, with_hold};
 use rustix::fs::{FlockOperation, fcntl_lock, flock};
 use rustix::io::Errno;
 use rustix::process::Signal;
@@ -81,6 +81,9 @@ fn a_restore_under_a_daemon_names_the_units_and_sockets_to_stop() {
         let end = "synconce hold stop t; then restore again\n";
         fixture.fails("restore", &[&format!("hint: end the daemon first; then: {end}")]);
         edit(place, |record| record["config"]["unit"] = "jobs.service".into());
+        hide_systemd(place);
+        fixture.fails("restore", &[&format!("hint: end the daemon first; then: {end}")]);
+        show_systemd(place);
         let units = "jobs.service synconce-hold-t.service";
         fixture.fails("restore", &[&format!("hint: systemctl stop {units}; {end}")]);
         // A connection to the socket would start the daemon again.

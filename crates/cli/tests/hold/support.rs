@@ -138,6 +138,20 @@ pub fn sh(place: &Place, script: &str) -> String {
     finished.stdout
 }
 
+/// Makes the test's mounts show that systemd runs (sd_booted(3)).
+pub fn show_systemd(place: &Place) {
+    let mount = "mkdir --parents /run/systemd && mount -t tmpfs test /run/systemd";
+    sh(
+        place,
+        &format!("test -d /run/systemd/system || {{ {mount} && mkdir /run/systemd/system; }}"),
+    );
+}
+
+/// Makes the test's mounts show that systemd does not run.
+pub fn hide_systemd(place: &Place) {
+    sh(place, "test ! -d /run/systemd/system || mount -t tmpfs test /run/systemd");
+}
+
 /// Runs `synconce hold` with `words`.
 pub fn hold(place: &Place, words: &[&str]) -> Finished {
     finish(&mut place.synconce(&[&["hold"], words].concat()))

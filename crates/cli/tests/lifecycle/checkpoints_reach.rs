@@ -4,7 +4,7 @@
 //! has returned 0 (see `coverage`).
 
 use super::coverage::{SAY, disk};
-use super::other_users::{ALICE, interrupt, machine, synconce};
+use super::other_users::{ALICE, BOB, interrupt, machine, synconce};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::process::Command;
@@ -295,18 +295,25 @@ fn a_commit_that_fails_for_want_of_descriptors_says_so() {
 
 /// The name of the socket is free once the supervisor was killed, and any user may bind it.
 #[test]
-fn another_users_socket_does_not_answer_for_an_interrupted_run_of_root() {
+fn another_users_socket_does_not_answer_for_an_interrupted_run() {
     isolated(|place| {
         machine(place);
-        let id = interrupt(place, 0, None);
-        let add = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        let name = id.bytes().fold(0xcbf2_9ce4_8422_2325, add);
-        let answer = r#"{"Done":{"accounts":{"calls":{},"programs":{}},"balance":{"syncs":0,
+        for owner in [0, BOB] {
+            forged_answer_is_refused(place, &interrupt(place, owner, None));
+        }
+    });
+}
+
+/// Lets ALICE answer for the run `id`, whose marker is another user's. Root's commit is refused.
+fn forged_answer_is_refused(place: &Place, id: &str) {
+    let add = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    let name = id.bytes().fold(0xcbf2_9ce4_8422_2325, add);
+    let answer = r#"{"Done":{"accounts":{"calls":{},"programs":{}},"balance":{"syncs":0,
             "timed":0,"sync_micros":null,"marker_micros":0,"checkpoint_micros":0,
             "supervisor_micros":0},"commit":{"micros":1,"file_systems":[],"everything":null},
             "error":null,"end":null,"stays":false}}"#;
-        let script = format!(
-            "use Socket; $SIG{{PIPE}} = 'IGNORE';
+    let script = format!(
+        "use Socket; $SIG{{PIPE}} = 'IGNORE';
              socket(my $name, AF_UNIX, SOCK_SEQPACKET, 0) or die;
              bind($name, pack_sockaddr_un(\"\\0synconce/{name:016x}\")) or die;
              listen($name, 8) or die; print \"bound\\n\";
@@ -315,16 +322,15 @@ fn another_users_socket_does_not_answer_for_an_interrupted_run_of_root() {
                  send($caller, 'x' x 8, 0); recv($caller, my $asked, 99, 0);
                  send($caller, $ARGV[0], 0); exit 0;
              }}"
-        );
-        let mut forger = place.command("setpriv");
-        let user = ALICE.to_string();
-        forger.args(["--reuid", &user, "--regid", &user, "--clear-groups", "perl", "-e"]);
-        forger.args(["use IO::Handle; STDOUT->autoflush(1);", "-e", &script, answer]);
-        let forger = StartedCommand::new(&mut forger);
-        eventually("the name is bound", || forger.text().contains("bound"));
-        let asked = finish(&mut synconce(place, 0, &["commit", &id]));
-        assert_eq!(asked.status.code(), Some(125), "{asked:?}");
-        let error = format!("synconce: cannot commit {id}: no such run is in flight\n");
-        assert!(asked.stderr.starts_with(&error), "{asked:?}");
-    });
+    );
+    let mut forger = place.command("setpriv");
+    let user = ALICE.to_string();
+    forger.args(["--reuid", &user, "--regid", &user, "--clear-groups", "perl", "-e"]);
+    forger.args(["use IO::Handle; STDOUT->autoflush(1);", "-e", &script, answer]);
+    let forger = StartedCommand::new(&mut forger);
+    eventually("the name is bound", || forger.text().contains("bound"));
+    let asked = finish(&mut synconce(place, 0, &["commit", id]));
+    assert_eq!(asked.status.code(), Some(125), "{asked:?}");
+    let error = format!("synconce: cannot commit {id}: no such run is in flight\n");
+    assert!(asked.stderr.starts_with(&error), "{asked:?}");
 }

@@ -1,6 +1,10 @@
 //! What a failing run prints: the cause, and a next step that helps.
 
 use rustix::process::Signal;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::symlink;
 use synconce_testkit::harness::{
     Place, StartedCommand, binary, eventually, finish, isolated, kill,
 };
@@ -34,7 +38,7 @@ fn a_limit_is_named_as_the_cause_and_ends_no_process_of_synconce() {
         for limit in 5..16 {
             let (code, lines) = under(place, &format!("ulimit -n {limit}"), &command);
             if code == Some(0) {
-                std::fs::remove_file(place.path("started")).unwrap();
+                fs::remove_file(place.path("started")).unwrap();
                 continue;
             }
             let lines = lines.join("\n");
@@ -69,7 +73,7 @@ fn killed(place: &Place, options: &[&str], script: &str) -> String {
     assert_eq!(run.end().code(), Some(125), "{}", run.text());
     ["stop", "ready"].into_iter().for_each(|name| place.remove(name));
     // Removes the files of the killed supervisor.
-    std::fs::remove_dir_all(place.path("runtime")).unwrap();
+    fs::remove_dir_all(place.path("runtime")).unwrap();
     run.text()
 }
 
@@ -91,5 +95,48 @@ fn after_a_kill_of_the_supervisor_the_hint_names_status_only_if_there_is_a_marke
         let message = killed(place, &[], "sync .; rm -r state;");
         let unmarked = "nothing marks the run; throw its result away and run it again";
         assert!(message.ends_with(&format!("{died}synconce: hint: {unmarked}\n")), "{message}");
+    });
+}
+
+#[test]
+fn a_marker_whose_path_is_not_utf8_is_found_after_a_kill_of_the_supervisor() {
+    isolated(|place| {
+        let state = place.path("").join(OsStr::from_bytes(b"state-\xff"));
+        let script = "sync .; echo yes >ready; while ! [ -e stop ]; do sleep 0.05; done";
+        let mut run = place.held(&[], &["sh", "-c", script]);
+        let run = StartedCommand::new(run.env("SYNCONCE_STATE_DIR", &state));
+        place.wait_for("ready");
+        kill(place.supervisor(), Signal::KILL);
+        place.write("stop", "");
+        assert_eq!(run.end().code(), Some(125), "{}", run.text());
+        assert!(run.text().contains("hint: the run is marked as interrupted; "), "{}", run.text());
+        assert!(state.join("runs").is_dir());
+    });
+}
+
+#[test]
+fn a_target_without_a_directory_for_the_marker_is_refused_with_the_cause() {
+    isolated(|place| {
+        for name in ["dangling", "round", "file"] {
+            fs::create_dir(place.path(name)).unwrap();
+        }
+        symlink("/nowhere", place.path("dangling/var")).unwrap();
+        symlink("var", place.path("round/var")).unwrap();
+        place.write("file/var", "");
+        for (name, what) in [
+            ("dangling", "a link that leads nowhere"),
+            ("round", "a link that leads nowhere"),
+            ("file", "a file"),
+        ] {
+            let refused = place.run(&["--root", name], &["touch", "started"]);
+            assert_eq!(refused.status.code(), Some(125), "{refused:?}");
+            let path = format!("{}/var/lib/synconce/runs", place.text(name));
+            let wanted = format!(
+                "synconce: hint: the path of the second marker has {what} in place of a directory: \
+                 namei {path}\n"
+            );
+            assert!(refused.stderr.ends_with(&wanted), "{refused:?}");
+        }
+        assert!(!place.path("started").exists());
     });
 }

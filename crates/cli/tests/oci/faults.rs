@@ -65,7 +65,7 @@ const OF_DOCKERD: [FaultRow; 4] = [
         "etc/docker/daemon.json",
         FileFault::Replaced("\"default-runtime\": \"synconce\"", "\"default-runtime\": \"runc\""),
         1,
-        "daemon.json: was edited since synconce edited it; `synconce setup docker ",
+        "docker is not set up: it would be by synconce setup docker",
     ),
     (
         "a third runtime is the default",

@@ -48,7 +48,7 @@ const FAULTS: [FaultRow; 9] = [
         DAEMON,
         FileFault::Replaced("\"default-runtime\": \"synconce\"", "\"default-runtime\": \"runc\""),
         1,
-        "daemon.json: was edited since synconce edited it; `synconce setup docker ",
+        "docker is not set up: it would be by synconce setup docker",
     ),
     (
         "a third runtime is the default",

@@ -1,7 +1,8 @@
-//! `synconce setup apt` saves a file that it removes, unless it wrote the file itself.
+//! `synconce setup apt` saves a file that it removes, unless it wrote the file itself, and takes in
+//! programs that are installed later.
 
 use super::apt::{place, state};
-use super::place::EndedCommand;
+use super::place::{EndedCommand, TestRoot};
 use std::fs;
 use std::process::Command;
 
@@ -82,4 +83,47 @@ fn an_undo_keeps_what_others_wrote_in_the_place_of_a_program() {
     }
     let directory = place.root.join("var/lib/synconce/setup/apt");
     assert_eq!(fs::read_dir(directory).unwrap().count(), 2, "unedited wrappers are not kept");
+}
+
+#[test]
+fn a_check_names_the_programs_that_were_installed_after_the_set_up() {
+    let place = place("apt-later");
+    assert_eq!(place.setup(&["apt"]).code, Some(0));
+    let setup = format!("synconce setup apt --root {}", place.root.display());
+    for (name, new) in [
+        ("aptitude", format!("aptitude is new: {setup} takes it in")),
+        ("tasksel", format!("aptitude and tasksel are new: {setup} takes them in")),
+    ] {
+        place.program(&format!("usr/bin/{name}"));
+        let check = place.setup(&["apt", "--check"]);
+        let said = format!("synconce: apt is set up; {new}\n");
+        assert_eq!((check.code, check.stderr), (Some(1), said));
+    }
+    assert_eq!(place.setup(&["apt"]).code, Some(0));
+    let check = place.setup(&["apt", "--check"]);
+    assert_eq!((check.code, &*check.stderr), (Some(0), "synconce: apt is set up\n"));
+}
+
+#[test]
+fn an_undo_says_in_a_line_that_the_edits_of_others_stay() {
+    const PATH: &str = "etc/docker/daemon.json";
+    for (edit, what) in [
+        ("{\"x\": 1}\n", "has nothing of synconce now, and stays"),
+        ("", "only synconce's part is taken out"),
+    ] {
+        let place = TestRoot::new("others-edit");
+        assert_eq!(place.setup(&["docker"]).code, Some(0));
+        let config = place.read(PATH).replacen('{', "{\n  \"log-level\": \"warn\",", 1);
+        place.write(PATH, if edit.is_empty() { &config } else { edit });
+        let undone = place.setup(&["docker", "--undo"]);
+        assert_eq!(undone.code, Some(0), "{undone:?}");
+        let path = place.root.join(PATH);
+        let said = format!("synconce: {} was edited since `setup`: {what}\n", path.display());
+        assert!(undone.stderr.contains(&said), "{undone:?}");
+        let left = place.read(PATH);
+        assert!(
+            !left.contains("synconce")
+                && left.contains(if edit.is_empty() { "warn" } else { edit })
+        );
+    }
 }

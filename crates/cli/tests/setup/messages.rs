@@ -115,7 +115,8 @@ fn every_command_that_is_printed_for_another_system_has_its_root() {
     let script = format!("{SYNCONCE} {}", setup("docker").trim_start_matches("synconce "));
     let ended = EndedCommand::run(Command::new("sh").args(["-c", &script]));
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    let edited = place.read("etc/docker/daemon.json").replace("true", "false");
+    let edited = place.read("etc/docker/daemon.json");
+    let edited = edited.replace("synconce-oci\"", "synconce-oci\", \"runtimeArgs\": []");
     place.write("etc/docker/daemon.json", &edited);
     let ended = place.setup(&["docker", "--undo"]);
     let lost = format!("; or: {} --undo --force, which saves your file\n", setup("docker"));
@@ -273,13 +274,14 @@ fn a_refused_undo_prints_the_lines_of_the_edit_alone() {
     std::fs::remove_file(place.root.join("etc/docker/daemon.json")).unwrap();
     assert_eq!(place.setup(&["docker"]).code, Some(0));
     let config = place.read("etc/docker/daemon.json");
-    place.write("etc/docker/daemon.json", &config.replacen('{', "{\n  \"debug\": true,", 1));
+    let edited = config.replacen("      \"path\"", "      \"runtimeArgs\": [],\n      \"path\"", 1);
+    place.write("etc/docker/daemon.json", &edited);
     let refused = place.setup(&["docker", "--undo"]);
     assert_eq!(refused.code, Some(125), "{refused:?}");
     assert!(refused.stderr.contains("nothing was changed. The edit:\n"), "{refused:?}");
     let added: Vec<_> =
         refused.stderr.lines().filter(|line| line.starts_with("synconce: +")).collect();
-    assert!(matches!(added[..], [_, "synconce: +  \"debug\": true,"]), "{refused:?}");
+    assert!(matches!(added[..], [_, "synconce: +      \"runtimeArgs\": [],"]), "{refused:?}");
     assert!(!refused.stderr.contains("\\n"), "{refused:?}");
 }
 

@@ -2,7 +2,7 @@
 
 use crate::aside::{AsideError, RestoreError};
 use crate::boot;
-use crate::open_files::{FileUser, named};
+use crate::open_files::{FileUser, named, stop_by_unit};
 use crate::safe_directory;
 use rustix::io::Errno;
 use std::fmt;
@@ -152,8 +152,7 @@ impl RecoverError {
                 commands
             }
             Self::InUse { name, unit, .. } => {
-                let stop = unit.as_ref().map(|unit| format!("systemctl stop {unit}"));
-                let stop = stop.map(|stop| (stop, "stop the daemon"));
+                let stop = stop_by_unit(unit.as_deref()).map(|stop| (stop, "stop the daemon"));
                 let recover = format!("synconce hold recover {name}");
                 stop.into_iter().chain([(recover, "after the daemon has ended")]).collect()
             }

@@ -269,7 +269,8 @@ impl Responder {
             if let Done::Marked(Ok(path)) = &done {
                 // Sent before a call is held: if the supervisor is killed, only the frontend
                 // can report the marker.
-                let _ = send(&*frontend, &Message::Marked { path: path.clone() });
+                let path = path.clone().map(Into::into);
+                let _ = send(&*frontend, &Message::Marked { path });
             }
             match state.conclude(done) {
                 Ok(None) => {}

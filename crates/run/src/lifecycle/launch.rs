@@ -37,7 +37,8 @@ pub(crate) fn launch_held(
         active.markers.engage().map_err(RunError::before_any_hold)?;
         // Sent before a call can be held: if the supervisor is killed, only the frontend can
         // report the marker.
-        let _ = send(frontend, &Message::Marked { path: active.markers.path() });
+        let path = active.markers.path().map(Into::into);
+        let _ = send(frontend, &Message::Marked { path });
         // Without a socket, an inner run searches /proc for the supervisor.
         let spec = Spec {
             identity: presence.map(Presence::identity),

@@ -7,6 +7,7 @@ use crate::report::run_error::RunError;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use serde::{Deserialize, Serialize};
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -14,16 +15,14 @@ use synconce_durable::commit::{FileSystemOutcome, Progress};
 use synconce_durable::synced::Synced;
 use synconce_durable::text;
 
-/// A message. Its paths are for people to read.
+/// A message. Paths of type [`PathBuf`] are for people to read.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Message {
     /// The command runs.
     Started { pid: u32 },
-    /// The marker is durable; `path` is the first marker's. Calls may be held from now on.
-    Marked {
-        #[serde(serialize_with = "text::path_if_any")]
-        path: Option<PathBuf>,
-    },
+    /// The marker is durable; `path` is the first marker's, with every byte, because the frontend looks
+    /// for the file. Calls may be held from now on.
+    Marked { path: Option<OsString> },
     /// A notice for the user.
     Notice(Notice),
     /// The command was stopped by this signal.

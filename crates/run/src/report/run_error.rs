@@ -26,6 +26,9 @@ pub struct FailedAct {
 /// What helps if a process, or the system, has too many open files.
 pub const RAISE_OPEN_FILES: &str = "raise the limit of open files (ulimit -n)";
 
+/// What helps if a file would be larger than the limit of the process.
+const FILE_SIZES: &str = "raise the limit of file sizes (ulimit -f)";
+
 /// Why a run failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RunError {
@@ -135,7 +138,6 @@ impl RunError {
 
     /// Returns what the user can do about the error, if anything.
     pub fn remedy(&self) -> Option<Cow<'static, str>> {
-        const FILE_SIZES: &str = "raise the limit of file sizes (ulimit -f)";
         let text = match (self, Errno::from_io_error(&error(self.errno()))) {
             (_, Some(Errno::MFILE | Errno::NFILE)) => RAISE_OPEN_FILES,
             (Self::SetUp(..), Some(Errno::AGAIN)) => {
@@ -184,13 +186,9 @@ impl RunError {
                 "leave them out, or start the run outside the other program"
             }
             (Self::ForeignListener, _) => "start the command outside the other program",
-            (Self::RootUnwritable(_) | Self::RootMarker(_), errno) => match errno {
-                Some(Errno::NOSPC | Errno::DQUOT) => {
-                    "free some space on the disk of --root: a second marker is kept there"
-                }
-                Some(Errno::FBIG) => FILE_SIZES,
-                _ => "a second marker is kept below --root, which has to be writable",
-            },
+            (Self::RootUnwritable(act) | Self::RootMarker(act), errno) => {
+                return remedy_in_root(act, errno);
+            }
             _ => return None,
         };
         Some(text.into())
@@ -292,6 +290,26 @@ impl FailedAct {
     }
 }
 
+/// Returns what helps if the marker below `--root` cannot be written: `act` failed with `errno`.
+fn remedy_in_root(act: &FailedAct, errno: Option<Errno>) -> Option<Cow<'static, str>> {
+    let in_the_way = |what| {
+        let path = text::quote(&act.path);
+        format!("the path of the second marker has {what} in place of a directory: namei {path}")
+    };
+    Some(match errno? {
+        Errno::NOSPC | Errno::DQUOT => {
+            "free some space on the disk of --root: a second marker is kept there".into()
+        }
+        Errno::FBIG => FILE_SIZES.into(),
+        Errno::ROFS | Errno::ACCESS | Errno::PERM => {
+            "a second marker is kept below --root, which has to be writable".into()
+        }
+        Errno::LOOP => in_the_way("a link that leads nowhere").into(),
+        Errno::NOTDIR => in_the_way("a file").into(),
+        _ => return None,
+    })
+}
+
 fn error(errno: i32) -> io::Error {
     io::Error::from_raw_os_error(errno)
 }
@@ -310,7 +328,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_disk_of_root_that_refuses_writes_is_called_so() {
+    fn each_cause_why_root_takes_no_marker_has_a_hint_of_its_own() {
         let large = "raise the limit of file sizes (ulimit -f)";
         let full = "free some space on the disk of --root: a second marker is kept there";
         for error in [RunError::RootUnwritable, RunError::RootMarker] {
@@ -321,7 +339,16 @@ mod tests {
             assert_eq!(remedy(Errno::NOSPC).as_deref(), Some(full));
             assert_eq!(remedy(Errno::DQUOT).as_deref(), Some(full));
             assert_eq!(remedy(Errno::FBIG).as_deref(), Some(large));
-            assert!(remedy(Errno::ROFS).unwrap().ends_with("has to be writable"));
+            for refused in [Errno::ROFS, Errno::ACCESS, Errno::PERM] {
+                assert!(remedy(refused).unwrap().ends_with("has to be writable"));
+            }
+            for (errno, what) in
+                [(Errno::LOOP, "a link that leads nowhere"), (Errno::NOTDIR, "a file")]
+            {
+                let hint = remedy(errno).unwrap();
+                assert!(hint.contains(what) && hint.ends_with(": namei /target"), "{hint}");
+            }
+            assert_eq!(remedy(Errno::IO), None);
         }
     }
 }

@@ -127,27 +127,20 @@ pub(crate) fn connect_inside(identity: &Identity) -> Result<OwnedFd, Errno> {
     if received == secret { Ok(socket) } else { Err(Errno::CONNREFUSED) }
 }
 
-/// The user of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RunUser {
-    /// The user of this process.
-    Own,
-    Unknown,
-}
-
-/// Connects to the supervisor of the run `id` of the user `of_run`, which this process is not in.
+/// Connects to the supervisor of the run `id`, which this process is not in. `owner` is the run's user,
+/// if it is known.
 ///
 /// # Errors
 /// `ECONNREFUSED` if no such run is in flight in this network namespace; `EPERM` if the socket
 /// belongs to another user, unless this process is root.
-pub(crate) fn connect_outside(id: &str, of_run: RunUser) -> Result<OwnedFd, Errno> {
+pub(crate) fn connect_outside(id: &str, owner: Option<u32>) -> Result<OwnedFd, Errno> {
     let name = name_of(id);
     let (socket, _) = connect(name)?;
     let us = rustix::process::geteuid();
     match Peer::read(&socket).map_err(|_| Errno::CONNREFUSED)?.user {
-        user if user == us.as_raw() => Ok(socket),
         // The supervisor has ended, and another user has bound the free name.
-        _ if of_run == RunUser::Own => Err(Errno::CONNREFUSED),
+        user if owner.is_some_and(|owner| owner != user) => Err(Errno::CONNREFUSED),
+        user if user == us.as_raw() => Ok(socket),
         // In a user namespace root is not visible as root, so root connects as the user.
         user if us.is_root() => {
             Ok(as_user(user, || connect(name)).map_or(socket, |(again, _)| again))
@@ -234,7 +227,7 @@ mod tests {
         });
         assert!(!is_alive(&identity));
         assert_eq!(seen, [false; 3]);
-        assert!(connect_outside(&own("one"), RunUser::Own).is_err());
+        assert!(connect_outside(&own("one"), None).is_err());
     }
 
     #[test]
@@ -249,9 +242,9 @@ mod tests {
     fn a_process_that_has_the_id_or_the_identity_can_ask_for_a_checkpoint() {
         let ((), seen) = served("three", |identity| {
             // One after the other: the server waits for the question of each.
-            ask_for_commit(&connect_outside(&own("three"), RunUser::Own).unwrap()).unwrap();
+            ask_for_commit(&connect_outside(&own("three"), None).unwrap()).unwrap();
             ask_for_commit(&connect_inside(&identity).unwrap()).unwrap();
-            assert!(connect_outside(&own("four"), RunUser::Own).is_err());
+            assert!(connect_outside(&own("four"), None).is_err());
         });
         assert_eq!(seen, [true; 2]);
     }

@@ -101,6 +101,53 @@ fn insert(text: &str, runtime: &str, default: bool, known: bool) -> Result<Strin
     Ok(tree.to_string())
 }
 
+/// Returns `text` without what a set-up added to `before` to write `ours`; the rest stays as it is.
+/// Returns `None` if that is not certain: one of the texts is not understood, or the runtime of the
+/// set-up was edited.
+pub(crate) fn without_ours(text: &str, before: &str, ours: &str) -> Option<String> {
+    let rest = without_mark(text);
+    let mark = text.strip_suffix(rest)?;
+    let (before, ours) = (value_of(before)?, value_of(ours)?);
+    let Some(Value::Object(object)) = parse(rest).ok()? else { return None };
+    // A duplicate member is an error.
+    let default = text_member(rest, &object, "default-runtime").ok()?;
+    let runtimes_now = runtimes(rest, &object).ok()?;
+    let runtime = match runtimes_now {
+        Some(runtimes) => member(rest, runtimes, RUNTIME_NAME).ok()?,
+        None => None,
+    };
+    let has = |json: &serde_json::Value| json["runtimes"][RUNTIME_NAME].clone();
+    if runtime.is_some() && has(&value_of(rest)?) != has(&ours) {
+        return None;
+    }
+    let tree = tree(rest).ok()?;
+    let object = tree.object_value()?;
+    if default.is_some_and(|(name, _)| name == RUNTIME_NAME) {
+        let default = object.get("default-runtime")?;
+        match before["default-runtime"].as_str() {
+            Some(name) => default.set_value(CstInputValue::String(name.to_owned())),
+            None => default.remove(),
+        }
+    }
+    if runtime.is_some() && has(&before).is_null() {
+        let runtimes = object.object_value("runtimes")?;
+        runtimes.get(RUNTIME_NAME)?.remove();
+        if runtimes.properties().is_empty() && before["runtimes"].is_null() {
+            object.get("runtimes")?.remove();
+        }
+    }
+    Some(format!("{mark}{tree}"))
+}
+
+/// Returns the value of a file of dockerd; an empty file has no settings.
+fn value_of(text: &str) -> Option<serde_json::Value> {
+    let text = without_mark(text);
+    if text.trim().is_empty() {
+        return Some(serde_json::json!({}));
+    }
+    serde_json::from_str(text).ok()
+}
+
 /// Returns the directory of the daemon's data, if `text` sets it.
 pub(crate) fn data_root(text: &str) -> Option<String> {
     let config: serde_json::Value = serde_json::from_str(without_mark(text)).ok()?;

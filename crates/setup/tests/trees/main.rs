@@ -2,6 +2,7 @@
 
 mod containerd;
 mod docker;
+mod edited;
 mod every;
 mod held;
 mod journal;

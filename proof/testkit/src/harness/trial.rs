@@ -8,6 +8,7 @@ use std::any::type_name;
 use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use synconce_probe::version::numbers;
 use synconce_sys::overlay::kernel_is_at_least;
 use synconce_sys::search;
 
@@ -44,12 +45,7 @@ pub enum Need {
 /// Returns the version, major and minor, that `name --version` prints first.
 fn version(name: &str) -> Option<(u32, u32)> {
     let printed = Command::new(name).arg("--version").output().ok()?;
-    first_version(&String::from_utf8_lossy(&printed.stdout))
-}
-
-fn first_version(text: &str) -> Option<(u32, u32)> {
-    let mut numbers = text.split(|c: char| !c.is_ascii_digit()).filter_map(|it| it.parse().ok());
-    Some((numbers.next()?, numbers.next()?))
+    numbers(&String::from_utf8_lossy(&printed.stdout))
 }
 
 /// Returns the effective capabilities of this process (proc_pid_status(5)).
@@ -218,19 +214,8 @@ fn below(variable: &str, name: &str) -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Need, first_version};
+    use super::Need;
     use synconce_sys::namespace::UnshareFlags;
-
-    #[test]
-    fn a_version_is_the_first_one_that_a_program_prints() {
-        for (text, wanted) in [
-            ("buildah version 1.28.2 (image-spec 1.0.2-dev)", Some((1, 28))),
-            ("Docker version 20.10.24+dfsg1, build 297e128", Some((20, 10))),
-            ("none", None),
-        ] {
-            assert_eq!(first_version(text), wanted, "{text}");
-        }
-    }
 
     #[test]
     fn a_file_system_that_the_kernel_does_not_have_is_missing() {

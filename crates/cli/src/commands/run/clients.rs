@@ -4,6 +4,7 @@ use super::addresses::{DaemonHost, Variables, host_of_engine, split_at_verb};
 use super::servers::asks_server;
 use crate::commands::wrappers::{Wrapper, file_name, parts, script_of};
 use std::ffi::OsString;
+use std::path::Path;
 use synconce_setup::{Engine, HeldDaemon};
 
 /// The daemon that makes the syncs of a command.
@@ -78,11 +79,42 @@ fn of_client(program: &str, words: &[&str], variables: Variables<'_>) -> Option<
         (Some((engine, request)), _) => ("the container", engine, request),
         (None, found) => found.map(|(name, engine)| (name, engine, HoldRequest::NotNeeded))?,
     };
-    // `podman compose` starts a client of the service, mostly docker-compose.
     let is_compose = program == "podman" && words.first() == Some(&"compose");
-    let program = if is_compose { "docker-compose" } else { program };
+    let program = if is_compose { provider_of_compose(variables) } else { program };
     let host = host_of_engine(program, engine, &options, variables)?;
     Some(DaemonOfClient { name, engine: Some(engine), host, request })
+}
+
+/// Returns the program that `podman compose` starts, by the order of podman-compose(1). docker-compose
+/// is a client of the service; podman-compose starts podman itself. A file may name another one.
+fn provider_of_compose(variables: Variables<'_>) -> &'static str {
+    const OWN: &str = "podman-compose";
+    const CLIENT: &str = "docker-compose";
+    const PLUGINS: [&str; 4] = ["/usr/local/lib", "/usr/local/libexec", "/usr/lib", "/usr/libexec"];
+    let path = variables("PATH").unwrap_or_default();
+    let has = |name: &str| path.split(':').any(|above| Path::new(above).join(name).is_file());
+    let home = variables("HOME").map(|home| Path::new(&home).join(".docker"));
+    let mut plugins = PLUGINS.map(|above| Path::new(above).join("docker")).into_iter().chain(home);
+    let is_named = |name: String| file_name(&name) == OWN;
+    let is_own = variables("PODMAN_COMPOSE_PROVIDER").map_or_else(
+        || {
+            has(OWN)
+                && !has(CLIENT)
+                && !plugins.any(|above| above.join("cli-plugins").join(CLIENT).is_file())
+        },
+        is_named,
+    );
+    if is_own { OWN } else { CLIENT }
+}
+
+/// Whether `words` of `program` have images built before their containers are made.
+fn builds_first(program: &str, words: &[&str]) -> bool {
+    let verb = match words {
+        ["compose", rest @ ..] => split_at_verb(rest).1.first(),
+        _ if program.ends_with("-compose") => words.first(),
+        _ => None,
+    };
+    matches!(verb, Some(&("up" | "create"))) && words.contains(&"--build")
 }
 
 /// The label, or annotation, by which a container requests a hold.
@@ -110,6 +142,9 @@ fn container_of(program: &str, words: &[&str]) -> Option<(Engine, HoldRequest)> 
         _ if is_compose => "add to the service: annotations: [io.synconce.hold=true]",
         _ => request,
     };
+    if builds_first(program, words) {
+        return None;
+    }
     let is_made = words.iter().any(|word| word.contains(HOLD));
     let request = match *verb {
         "run" if is_made => HoldRequest::Made,
@@ -132,7 +167,7 @@ fn engine_of(program: &str, words: &[&str]) -> Option<(&'static str, Engine)> {
         (*verb, next),
         ("build" | "bake", _)
             | ("builder" | "buildx" | "compose" | "image", Some(&("build" | "bake")))
-    );
+    ) || builds_first(program, words);
     let stores = matches!(*verb, "pull" | "load" | "import" | "push" | "commit" | "rmi");
     let starts = matches!(*verb, "apply" | "replace" | "run" | "exec")
         || matches!((*verb, next), ("create", None | Some(&("deployment" | "job" | "cronjob"))));
@@ -183,6 +218,10 @@ mod tests {
         ("docker builder prune", None),
         ("docker compose up", Some(("the container", "-"))),
         ("docker compose -f x.yml up", Some(("the container", "-"))),
+        ("docker compose -f x.yml up --build -d", Some(("dockerd", "-"))),
+        ("docker-compose create --build app", Some(("dockerd", "-"))),
+        ("docker compose run app make --build", Some(("the container", "-"))),
+        ("podman compose up --build", Some(("the Podman service", "-"))),
         ("docker compose -f x.yml run --rm app make", Some(("the container", "-"))),
         ("docker compose exec app make", Some(("the container", "-"))),
         ("docker-compose -p x up", Some(("the container", "-"))),
@@ -270,6 +309,31 @@ mod tests {
             let wanted = wanted.map(|(name, host)| (name, host.to_owned()));
             assert_eq!(found(line, &|_| None), wanted, "{line}");
         }
+    }
+
+    #[test]
+    fn podman_compose_has_a_daemon_unless_its_provider_starts_podman_itself() {
+        let name = format!("synconce-compose-{}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
+        std::fs::create_dir(&directory).unwrap();
+        let path = directory.to_str().unwrap().to_owned();
+        let of = |provider: Option<&str>| {
+            let variables = |name: &str| match name {
+                "PATH" => Some(path.clone()),
+                "PODMAN_COMPOSE_PROVIDER" => provider.map(str::to_owned),
+                _ => None,
+            };
+            found("podman compose up", &variables).map(|(name, _)| name)
+        };
+        let of_service = Some("the container");
+        assert_eq!(of(None), of_service);
+        assert_eq!(of(Some("/usr/bin/podman-compose")), None);
+        std::fs::write(directory.join("podman-compose"), "").unwrap();
+        assert_eq!(of(None), None);
+        assert_eq!(of(Some("docker-compose")), of_service);
+        std::fs::write(directory.join("docker-compose"), "").unwrap();
+        assert_eq!(of(None), of_service);
+        std::fs::remove_dir_all(&directory).unwrap();
     }
 
     #[test]

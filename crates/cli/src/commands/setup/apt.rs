@@ -36,6 +36,13 @@ fn set_up(arguments: &Setup, host: &Host) -> Result<SetupReport, Error> {
         report.set_up = Some(is_set_up);
         report.notes.push(if is_set_up {
             "apt is set up".to_owned()
+        } else if let Some(new) = plan.new_programs() {
+            match &new[..] {
+                [one] => format!("apt is set up; {one} is new: {setup} takes it in"),
+                all => {
+                    format!("apt is set up; {} are new: {setup} takes them in", all.join(" and "))
+                }
+            }
         } else if report.changes.iter().all(|change| change.act == "renewed") {
             format!(
                 "the wrappers of apt are edited, of another version of synconce, or call one that \

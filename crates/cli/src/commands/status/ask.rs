@@ -22,19 +22,22 @@ pub const MOST_FILES: usize = 4096;
 pub enum DirectoryAnswer {
     /// The directory does not exist.
     Gone,
-    /// The user's interrupted runs.
+    /// The user's runs that [`Order`] asks for.
     Runs(Vec<FoundMarker>),
-    /// The user's interrupted runs among the first [`MOST_FILES`] files; there are more files.
+    /// Those runs among the first [`MOST_FILES`] files; there are more files.
     Some(Vec<FoundMarker>),
     /// Why the directory cannot be read.
     Failed(String),
 }
 
-/// What to do with the interrupted runs.
+/// Which runs to return, and what to do with them.
 #[derive(Clone, Copy)]
 pub enum Order<'a> {
+    /// Show the interrupted runs.
     Show,
-    /// Clear the run with this id; the answer has only this run.
+    /// Find the run with this id, interrupted or in flight.
+    Find(&'a str),
+    /// Clear the interrupted run with this id; the answer has only this run.
     Clear(&'a str),
 }
 
@@ -93,7 +96,13 @@ fn read_place(
         Err(error) => return DirectoryAnswer::Failed(reason(error.io())),
     };
     // Markers of other users are read in those users' own directories.
-    found.retain(|found| found.state == MarkerState::Interrupted && found.owner == user);
+    found.retain(|found| found.owner == user);
+    match order {
+        Order::Find(id) => found.retain(|found| found.id == id),
+        Order::Show | Order::Clear(_) => {
+            found.retain(|found| found.state == MarkerState::Interrupted);
+        }
+    }
     if let Order::Clear(id) = order {
         found.retain(|found| found.id == id);
         if let Some(error) = found.iter().find_map(|found| recovery::clear(found).err()) {

@@ -43,9 +43,7 @@ pub fn clear(id: &str, users: &HashSet<u32>) -> Result<Vec<FoundMarker>, String>
     found.retain(|found| found.id == id);
     let mut owners = BTreeSet::from_iter(found.iter().map(|found| found.owner));
     if users.is_empty() && owners.len() > 1 && !owners.contains(&0) {
-        let names: Vec<_> = owners.into_iter().map(accounts::name_of).collect();
-        let names = names.join(", ");
-        return Err(format!("runs of {names} are named {id}: clear each as its user"));
+        return Err(ambiguous(id, owners, "clear"));
     }
     // Root's own run can always be cleared, whatever id another user has chosen.
     if owners.contains(&0) {
@@ -55,6 +53,26 @@ pub fn clear(id: &str, users: &HashSet<u32>) -> Result<Vec<FoundMarker>, String>
         return Ok(found);
     }
     Ok(each(Order::Clear(id), |user| owners.contains(&user)))
+}
+
+/// Returns the user of the run `id`, for root: that of its marker. Returns `None` if no marker is found,
+/// as of a run that has held nothing.
+///
+/// # Errors
+/// As for [`clear`].
+pub fn owner_of(id: &str) -> Result<Option<u32>, String> {
+    let owners = BTreeSet::from_iter(each(Order::Find(id), |_| true).iter().map(|it| it.owner));
+    // Root's own run is meant, whatever id another user has chosen.
+    if owners.len() > 1 && !owners.contains(&0) {
+        return Err(ambiguous(id, owners, "commit"));
+    }
+    Ok(owners.first().copied())
+}
+
+/// Returns why `verb` does nothing: each of `owners` has a run of this id.
+fn ambiguous(id: &str, owners: BTreeSet<u32>, verb: &str) -> String {
+    let names: Vec<_> = owners.into_iter().map(accounts::name_of).collect();
+    format!("runs of {} are named {id}: {verb} each as its user", names.join(", "))
 }
 
 /// Prints `line`, unless this process has printed it: `--clear` looks several times, and for each ID.

@@ -5,6 +5,7 @@ use crate::arguments::tree::RunIn;
 use crate::commands::error::CommandError;
 use crate::text::say;
 use std::path::{Path, PathBuf};
+use synconce_probe::systemd;
 use synconce_sys::namespace;
 use synconce_tree::{Groups, Limits, Reached, Session};
 
@@ -54,9 +55,7 @@ impl Limited {
 }
 
 /// Returns whether systemd may give a user control groups: systemd runs, and all controllers are of
-/// version 2 (sd_booted(3)).
+/// version 2.
 fn is_delegated_by_systemd() -> bool {
-    ["/run/systemd/system", "/sys/fs/cgroup/cgroup.controllers"]
-        .iter()
-        .all(|path| Path::new(path).exists())
+    systemd::is_running() && Path::new("/sys/fs/cgroup/cgroup.controllers").exists()
 }

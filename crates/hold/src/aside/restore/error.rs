@@ -7,6 +7,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::Error;
 use synconce_durable::text::quote;
+use synconce_probe::systemd;
 use synconce_sys::search::UNIT_DIRECTORIES;
 
 /// Shown beside a command that works only after a boot.
@@ -95,10 +96,7 @@ impl RestoreError {
             }
             Self::Running(_) => "end the daemon".to_owned(),
             Self::Interrupted(name) => format!("synconce hold recover {name}"),
-            Self::InUse { unit: Some(unit), .. } => {
-                format!("systemctl stop {}", quote(Path::new(unit)))
-            }
-            Self::InUse { unit: None, users, .. } => ended_by(users),
+            Self::InUse { unit, users, .. } => ended_by(unit.as_deref(), users),
             Self::Mounted { point, .. } => format!("umount {}", quote(point)),
             Self::Boot(error) => boot::remedy(error),
             Self::Failed(error) => return safe_directory::remedy(error),
@@ -194,7 +192,7 @@ impl fmt::Display for RestoreError {
 
 /// Returns the command that stops the daemon of the hold `name`, and the unit of the hold.
 fn stop(name: &str, unit: Option<&str>) -> String {
-    let Some(unit) = unit.map(Path::new) else {
+    let Some(unit) = unit.filter(|_| systemd::is_running()).map(Path::new) else {
         return "end the daemon first; then: ".to_owned();
     };
     // A connection to the socket would start the daemon again.

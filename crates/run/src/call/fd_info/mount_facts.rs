@@ -59,8 +59,16 @@ pub(super) fn why_passed(thread: u32, devices: &[DeviceId]) -> Option<PassReason
         return None;
     }
     let on_them = |mount: &&Mount| devices.contains(&mount.device);
-    // A shared anonymous mapping is on an internal mount of the kernel, which no table lists.
-    Some(theirs.iter().filter(on_them).find_map(reason_on).unwrap_or(PassReason::Memory))
+    let reason = theirs.iter().filter(on_them).find_map(reason_on);
+    // Neither table lists a disk whose mount is detached or in a third namespace. The commit cannot
+    // reach it. The major number of a file system without a block device is 0.
+    let is_out_of_reach = |device: &DeviceId| device.major != 0 && !is_disk(device);
+    let unlisted = || match devices.iter().any(is_out_of_reach) {
+        true => PassReason::Uncovered,
+        // A shared anonymous mapping is on an internal mount of the kernel, which no table lists.
+        false => PassReason::Memory,
+    };
+    Some(reason.unwrap_or_else(unlisted))
 }
 
 /// Returns why syncs on `mount` pass; `None` if they are held.
@@ -72,4 +80,17 @@ fn reason_on(mount: &Mount) -> Option<PassReason> {
         SyncKind::Other if stores_nothing(&mount.type_name) => PassReason::Memory,
         SyncKind::Other => PassReason::OtherType,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mapped_disk_that_no_table_lists_is_not_said_to_be_in_memory() {
+        let thread = std::process::id();
+        let device = |major| DeviceId { major, minor: 0xf_ffff };
+        assert_eq!(why_passed(thread, &[device(7)]), Some(PassReason::Uncovered));
+        assert_eq!(why_passed(thread, &[device(0)]), Some(PassReason::Memory));
+    }
 }

@@ -68,7 +68,7 @@ impl Parts {
         let (number, dirty) = (self.number, self.long);
         let own = [
             Message::Started { pid: number.cast_unsigned() },
-            Message::Marked { path: self.paths().pop() },
+            Message::Marked { path: self.paths().pop().map(Into::into) },
             Message::Stopped(number),
             Message::Ended(Ending::Exited(number)),
             Message::Ended(Ending::Killed(number)),
