@@ -80,28 +80,52 @@ impl Call {
     /// which every ABI has. [`Call::SyncFileRange`] is `sync_file_range`, also on arm.
     #[must_use]
     pub const fn name(self) -> &'static str {
+        self.description().0
+    }
+
+    /// Whether the call has `property`.
+    #[must_use]
+    pub fn is(self, property: CallProperty) -> bool {
+        self.description().1.contains(&property)
+    }
+
+    const fn description(self) -> (&'static str, &'static [CallProperty]) {
+        use CallProperty::{ByDescriptor, OneFile, OnlySyncs, Waits};
         match self {
-            Self::Fsync => "fsync",
-            Self::Fdatasync => "fdatasync",
-            Self::Sync => "sync",
-            Self::Syncfs => "syncfs",
-            Self::Msync => "msync",
-            Self::SyncFileRange => "sync_file_range",
-            Self::Open => "open",
-            Self::Openat => "openat",
-            Self::Openat2 => "openat2",
-            Self::OpenByHandleAt => "open_by_handle_at",
-            Self::Preadv2 => "preadv2",
-            Self::Pwritev2 => "pwritev2",
-            Self::IoSubmit => "io_submit",
-            Self::IoUringSetup => "io_uring_setup",
-            Self::Ioctl => "ioctl",
-            Self::Quotactl => "quotactl",
-            Self::QuotactlFd => "quotactl_fd",
-            Self::Umount => "umount2",
-            Self::Seccomp => "seccomp",
-            Self::Prctl => "prctl",
-            Self::Reboot => "reboot",
+            Self::Fsync => ("fsync", &[OnlySyncs, ByDescriptor, OneFile, Waits]),
+            Self::Fdatasync => ("fdatasync", &[OnlySyncs, ByDescriptor, OneFile, Waits]),
+            Self::Sync => ("sync", &[OnlySyncs, Waits]),
+            Self::Syncfs => ("syncfs", &[OnlySyncs, ByDescriptor, Waits]),
+            Self::Msync => ("msync", &[OnlySyncs, Waits]),
+            Self::SyncFileRange => ("sync_file_range", &[ByDescriptor, OneFile]),
+            Self::Open => ("open", &[]),
+            Self::Openat => ("openat", &[]),
+            Self::Openat2 => ("openat2", &[]),
+            Self::OpenByHandleAt => ("open_by_handle_at", &[]),
+            Self::Preadv2 => ("preadv2", &[OneFile]),
+            Self::Pwritev2 => ("pwritev2", &[OneFile, Waits]),
+            Self::IoSubmit => ("io_submit", &[Waits]),
+            Self::IoUringSetup => ("io_uring_setup", &[]),
+            Self::Ioctl => ("ioctl", &[]),
+            Self::Quotactl => ("quotactl", &[]),
+            Self::QuotactlFd => ("quotactl_fd", &[]),
+            Self::Umount => ("umount2", &[]),
+            Self::Seccomp => ("seccomp", &[]),
+            Self::Prctl => ("prctl", &[]),
+            Self::Reboot => ("reboot", &[]),
         }
     }
+}
+
+/// A property of a call that a supervised hold stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallProperty {
+    /// Does nothing but sync, and waits for the disk.
+    OnlySyncs,
+    /// Syncs what its first argument, a descriptor, leads to.
+    ByDescriptor,
+    /// Returns the write-back errors of one file, to which its first argument leads.
+    OneFile,
+    /// Waits until the disk has flushed its cache, or submits work that does.
+    Waits,
 }

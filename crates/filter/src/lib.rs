@@ -51,7 +51,7 @@ mod sealed;
 mod spec;
 
 pub use abi::{Abi, native_abis};
-pub use call::Call;
+pub use call::{Call, CallProperty};
 pub use instruction::{Instruction, Program};
 pub use interpret::{FilterVerdict, InterpretError, SeccompData, Trace, interpret, trace};
 pub use program::program;

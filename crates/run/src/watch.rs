@@ -33,7 +33,7 @@ use rustix::io::Errno;
 use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use synconce_filter::{Call, args};
+use synconce_filter::{Call, CallProperty, args};
 use synconce_sys::file_sync;
 use synconce_sys::notify::{Answer, Listener};
 
@@ -83,7 +83,8 @@ impl Watch {
             Decision::Refuse(_) => Would::Refuse,
             _ => Would::Pass,
         };
-        let opened = is_by_descriptor(pending.call).then(|| callers_file(pending)).transpose();
+        let is_by_descriptor = pending.call.is(CallProperty::ByDescriptor);
+        let opened = is_by_descriptor.then(|| callers_file(pending)).transpose();
         let (file, closed) = match opened {
             Ok(file) => (file, false),
             Err(error) => (None, error == Errno::BADF),
@@ -196,10 +197,6 @@ fn unwritten(file: &OwnedFd) -> Option<u64> {
     (is_file && is_small).then(|| file_sync::unwritten_bytes(file.as_fd())).flatten()
 }
 
-fn is_by_descriptor(call: Call) -> bool {
-    matches!(call, Call::Fsync | Call::Fdatasync | Call::Syncfs | Call::SyncFileRange)
-}
-
 /// Does the sync of `pending` on `file`.
 fn sync(pending: &PendingCall, file: Option<&OwnedFd>) -> Result<(), Errno> {
     match (pending.call, file) {
@@ -229,7 +226,6 @@ fn named(pending: &PendingCall) -> Option<String> {
     match pending.call {
         Call::Open | Call::Umount => path(0),
         Call::Openat | Call::Openat2 => path(1),
-        Call::Fsync | Call::Fdatasync | Call::Syncfs | Call::SyncFileRange => None,
         Call::Preadv2 | Call::Pwritev2 | Call::Ioctl => {
             link(&format!("/proc/{thread}/fd/{}", args::descriptor(pending.notification.args[0])))
         }

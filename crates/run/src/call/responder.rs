@@ -27,7 +27,7 @@ use rustix::process::Signal;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use synconce_durable::mutant;
-use synconce_filter::Call;
+use synconce_filter::CallProperty;
 use synconce_probe::mounts::DeviceId;
 use synconce_sys::notify::{Answer, Listener, Notification};
 use synconce_sys::{signals, write_back};
@@ -368,9 +368,8 @@ fn not_held(pending: &PendingCall) -> Option<(Answer, PassReason)> {
     if mutant::is("late-look-skipped") {
         return None;
     }
-    let one_file =
-        [Call::Fsync, Call::Fdatasync, Call::SyncFileRange, Call::Preadv2, Call::Pwritev2];
-    let file = one_file.contains(&pending.call).then(|| callers_file(pending).ok()).flatten();
+    let has_one_file = pending.call.is(CallProperty::OneFile);
+    let file = has_one_file.then(|| callers_file(pending).ok()).flatten();
     // Left to the kernel: it reports errors of a mapping, of a whole file system, or of aio
     // requests.
     let Some(file) = file else { return Some((Answer::Continue, PassReason::ErrorUnknown)) };

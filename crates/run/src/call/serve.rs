@@ -5,7 +5,7 @@ use crate::report::accounts::{Accounts, End, PassReason};
 use rustix::event::{PollFd, PollFlags};
 use std::sync::{Mutex, PoisonError, Weak};
 use synconce_durable::mutant;
-use synconce_filter::{Call, HANDSHAKE_FLAGS, args};
+use synconce_filter::{Call, CallProperty, HANDSHAKE_FLAGS, args};
 use synconce_sys::notify::{Answer, Listener, Notification};
 
 /// Answers every call with *continue*, until the last process under the filter has exited. Counts
@@ -14,7 +14,8 @@ pub(crate) fn serve(listener: &Listener, accounts: &Weak<Mutex<Accounts>>) {
     while wait_for_call(listener) {
         if let Ok(Some(notification)) = listener.receive() {
             if let Some(accounts) = accounts.upgrade()
-                && let Some(call) = sync_of(&notification)
+                && let Some((_, call)) = Call::identify(notification.arch, notification.number)
+                && call.is(CallProperty::OnlySyncs)
             {
                 let mut accounts = accounts.lock().unwrap_or_else(PoisonError::into_inner);
                 accounts.count(call.name(), None, End::Passed(PassReason::AfterEnd));
@@ -37,13 +38,6 @@ pub(crate) fn released_answer(notification: &Notification) -> Answer {
     );
     // EBADF is the kernel's own answer to an inner run's question.
     if asks { Answer::Errno(rustix::io::Errno::BADF.raw_os_error()) } else { Answer::Continue }
-}
-
-/// Returns the call of `notification` if that is a sync by its number alone.
-fn sync_of(notification: &Notification) -> Option<Call> {
-    use Call::{Fdatasync, Fsync, Msync, Sync, Syncfs};
-    let (_, call) = Call::identify(notification.arch, notification.number)?;
-    matches!(call, Fsync | Fdatasync | Sync | Syncfs | Msync).then_some(call)
 }
 
 /// Waits for a call. Returns `false` once no process under the filter is left.

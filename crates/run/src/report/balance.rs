@@ -7,7 +7,7 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::time::Duration;
-use synconce_filter::Call;
+use synconce_filter::{Call, CallProperty};
 use synconce_probe::mounts::DeviceId;
 
 /// The single syncs of one marker on a disk.
@@ -27,23 +27,18 @@ impl HeldSyncs {
     /// Counts a held `call` on `device`, if the call would have waited for the disk. A start of
     /// writes (sync_file_range) and an open with `O_SYNC` wait for no flush.
     pub(crate) fn count(&mut self, call: Call, device: Option<DeviceId>) {
-        if waits(call) {
+        if call.is(CallProperty::Waits) {
             *self.0.entry(device).or_default() += 1;
         }
     }
 
     /// Undoes a `count`.
     pub(crate) fn take_back(&mut self, call: Call, device: Option<DeviceId>) {
-        let count = self.0.get_mut(&device).filter(|_| waits(call));
+        let count = self.0.get_mut(&device).filter(|_| call.is(CallProperty::Waits));
         if let Some(count) = count {
             *count = count.saturating_sub(1);
         }
     }
-}
-
-fn waits(call: Call) -> bool {
-    use Call::{Fdatasync, Fsync, IoSubmit, Msync, Pwritev2, Sync, Syncfs};
-    matches!(call, Fsync | Fdatasync | Sync | Syncfs | Msync | Pwritev2 | IoSubmit)
 }
 
 /// What a run saved and what it cost. Times are in microseconds.

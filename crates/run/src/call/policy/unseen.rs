@@ -8,7 +8,7 @@
 use super::Decision;
 use crate::options::RunOptions;
 use crate::report::accounts::PassReason;
-use synconce_filter::Call;
+use synconce_filter::{Call, CallProperty};
 
 /// Returns the answer to a call. A call that is a sync by its arguments is answered as by a sealed
 /// filter. A call with a sync flag passes, because only a tracer can take the flag away.
@@ -17,12 +17,9 @@ use synconce_filter::Call;
 /// changed its effective user and so is not dumpable. A held call would make the commit sync
 /// every disk of the host.
 pub(super) fn decide(call: Call, options: &RunOptions) -> Decision {
-    let is_chosen = options.has_rules() || !options.commit_only.is_empty();
-    match call {
-        Call::Fsync | Call::Fdatasync | Call::Syncfs | Call::SyncFileRange if is_chosen => {
-            Decision::PassUnseen
-        }
-        Call::Fsync | Call::Fdatasync | Call::Syncfs | Call::SyncFileRange => Decision::HoldUnseen,
-        _ => Decision::Pass(PassReason::Unseen),
+    if !call.is(CallProperty::ByDescriptor) {
+        return Decision::Pass(PassReason::Unseen);
     }
+    let is_chosen = options.has_rules() || !options.commit_only.is_empty();
+    if is_chosen { Decision::PassUnseen } else { Decision::HoldUnseen }
 }
