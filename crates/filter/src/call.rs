@@ -90,14 +90,14 @@ impl Call {
     }
 
     const fn description(self) -> (&'static str, &'static [CallProperty]) {
-        use CallProperty::{ByDescriptor, OneFile, OnlySyncs, Waits};
+        use CallProperty::{AtOnce, ByDescriptor, OneFile, OnlySyncs, Waits};
         match self {
-            Self::Fsync => ("fsync", &[OnlySyncs, ByDescriptor, OneFile, Waits]),
-            Self::Fdatasync => ("fdatasync", &[OnlySyncs, ByDescriptor, OneFile, Waits]),
-            Self::Sync => ("sync", &[OnlySyncs, Waits]),
-            Self::Syncfs => ("syncfs", &[OnlySyncs, ByDescriptor, Waits]),
+            Self::Fsync => ("fsync", &[AtOnce, OnlySyncs, ByDescriptor, OneFile, Waits]),
+            Self::Fdatasync => ("fdatasync", &[AtOnce, OnlySyncs, ByDescriptor, OneFile, Waits]),
+            Self::Sync => ("sync", &[AtOnce, OnlySyncs, Waits]),
+            Self::Syncfs => ("syncfs", &[AtOnce, OnlySyncs, ByDescriptor, Waits]),
             Self::Msync => ("msync", &[OnlySyncs, Waits]),
-            Self::SyncFileRange => ("sync_file_range", &[ByDescriptor, OneFile]),
+            Self::SyncFileRange => ("sync_file_range", &[AtOnce, ByDescriptor, OneFile]),
             Self::Open => ("open", &[]),
             Self::Openat => ("openat", &[]),
             Self::Openat2 => ("openat2", &[]),
@@ -105,10 +105,10 @@ impl Call {
             Self::Preadv2 => ("preadv2", &[OneFile]),
             Self::Pwritev2 => ("pwritev2", &[OneFile, Waits]),
             Self::IoSubmit => ("io_submit", &[Waits]),
-            Self::IoUringSetup => ("io_uring_setup", &[]),
-            Self::Ioctl => ("ioctl", &[]),
-            Self::Quotactl => ("quotactl", &[]),
-            Self::QuotactlFd => ("quotactl_fd", &[]),
+            Self::IoUringSetup => ("io_uring_setup", &[AtOnce]),
+            Self::Ioctl => ("ioctl", &[AtOnce]),
+            Self::Quotactl => ("quotactl", &[AtOnce]),
+            Self::QuotactlFd => ("quotactl_fd", &[AtOnce]),
             Self::Umount => ("umount2", &[]),
             Self::Seccomp => ("seccomp", &[]),
             Self::Prctl => ("prctl", &[]),
@@ -120,6 +120,9 @@ impl Call {
 /// A property of a call that a supervised hold stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallProperty {
+    /// A supervisor needs no memory, path or tracer of the caller for it, which may block, and
+    /// commits nothing.
+    AtOnce,
     /// Does nothing but sync, and waits for the disk.
     OnlySyncs,
     /// Syncs what its first argument, a descriptor, leads to.

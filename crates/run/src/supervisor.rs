@@ -1,7 +1,7 @@
 //! The supervisor's loop: receives calls, reaps children, and watches the frontend.
 
 use crate::call::fd_info::FdInfo;
-use crate::call::policy::{PendingCall, may_block};
+use crate::call::policy::PendingCall;
 use crate::call::responder::Responder;
 use crate::call::rules::Blocking;
 use crate::call::rules::Rules;
@@ -20,7 +20,7 @@ use rustix::process::Signal;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
-use synconce_filter::Call;
+use synconce_filter::{Call, CallProperty};
 use synconce_sys::notify::{Answer, Listener, Notification};
 use synconce_sys::process::{self, ChildChange, WaitFor, Whose};
 use synconce_sys::signals::{self, SignalReader};
@@ -183,7 +183,7 @@ impl<'a> Supervisor<'a> {
             return self.let_through(notification.id, released_answer(notification));
         };
         let pending = PendingCall { notification: *notification, abi, call };
-        let answers_here = !may_block(call);
+        let answers_here = call.is(CallProperty::AtOnce);
         let here = Blocking::Refused;
         if answers_here && responder.answer(&mut self.fd_info, &pending, here).is_ok() {
             return;

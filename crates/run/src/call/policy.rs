@@ -106,23 +106,6 @@ impl PendingCall {
     }
 }
 
-/// Whether deciding about `call`, or changing it, may wait for another process: the decision
-/// looks up paths, reads memory, or traces the caller.
-pub(crate) fn may_block(call: Call) -> bool {
-    !matches!(
-        call,
-        Call::Fsync
-            | Call::Fdatasync
-            | Call::Sync
-            | Call::Syncfs
-            | Call::SyncFileRange
-            | Call::IoUringSetup
-            | Call::Ioctl
-            | Call::Quotactl
-            | Call::QuotactlFd
-    )
-}
-
 /// Decides how `pending` is answered. A call that is to be held may yet pass, if the commit will
 /// not cover it ([`SharedState::admit`](crate::commit::state::SharedState::admit)).
 ///
