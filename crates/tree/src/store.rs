@@ -22,6 +22,7 @@ use std::path::{self, Path, PathBuf};
 use synconce_durable::error::{Context, Error};
 use synconce_durable::pins;
 use synconce_probe::mounts;
+use synconce_sys::btrfs;
 use synconce_sys::namespace::is_first_user_namespace;
 
 /// The environment variable that names a store in place of the user's own.
@@ -169,8 +170,7 @@ impl Store {
 
     /// Returns whether the store's file system has btrfs's subvolumes.
     pub(crate) fn is_btrfs(&self) -> bool {
-        const MAGIC: u64 = 0x9123_683E;
-        rustix::fs::fstatfs(&self.directory).is_ok_and(|system| system.f_type as u64 == MAGIC)
+        btrfs::is_btrfs(self.directory.as_fd()).unwrap_or(false)
     }
 }
 

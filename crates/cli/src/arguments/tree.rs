@@ -4,11 +4,13 @@ pub mod run;
 
 pub use self::run::{Network, Personality, RunIn};
 use crate::completion::values::{self, tree_names};
-use clap::{Args, Subcommand, ValueEnum};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::{Args, Subcommand};
 use clap_complete::engine::ArgValueCompleter;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
+use synconce_tree::Strategy;
 use synconce_tree::record::TreeName;
 
 #[derive(Debug, Args)]
@@ -124,7 +126,7 @@ pub struct Import {
     /// A directory, a tar (as it is, or by gzip, xz, zstd, bzip2 or lz4), or - for standard input
     pub source: PathBuf,
     /// Make clones of the tree by STRATEGY, instead of the best one for the store
-    #[arg(long, value_enum)]
+    #[arg(long, value_parser = strategy())]
     pub strategy: Option<Strategy>,
     /// Also import what is mounted below a directory
     #[arg(long)]
@@ -145,7 +147,7 @@ pub struct Clone {
     /// The name of the clone [default: a new name, which is printed]
     pub name: Option<TreeName>,
     /// Make the copy for changes by STRATEGY
-    #[arg(long, value_enum)]
+    #[arg(long, value_parser = strategy())]
     pub strategy: Option<Strategy>,
 }
 
@@ -309,26 +311,17 @@ pub struct Enter {
     pub command: Vec<OsString>,
 }
 
-/// Ways to copy on write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Strategy {
-    /// A snapshot of a btrfs subvolume
-    Snapshot,
-    /// An overlay over the frozen layers
-    Overlay,
-    /// A copy that shares its extents
-    Reflink,
-    /// A copy
-    Copy,
-}
-
-impl From<Strategy> for synconce_tree::Strategy {
-    fn from(strategy: Strategy) -> Self {
-        match strategy {
-            Strategy::Snapshot => Self::Snapshot,
-            Strategy::Overlay => Self::Overlay,
-            Strategy::Reflink => Self::Reflink,
-            Strategy::Copy => Self::Copy,
-        }
-    }
+/// Returns the parser of a strategy.
+fn strategy() -> impl TypedValueParser<Value = Strategy> {
+    let values = [
+        (Strategy::Snapshot, "A snapshot of a btrfs subvolume"),
+        (Strategy::Overlay, "An overlay over the frozen layers"),
+        (Strategy::Reflink, "A copy that shares its extents"),
+        (Strategy::Copy, "A copy"),
+    ];
+    let shown = values.map(|(value, help)| PossibleValue::new(value.as_str()).help(help));
+    PossibleValuesParser::new(shown).try_map(move |name| {
+        let mut values = values.into_iter().map(|(value, _)| value);
+        values.find(|value| value.as_str() == name).ok_or("no strategy")
+    })
 }

@@ -1,6 +1,5 @@
 //! The arguments of `synconce tree run`.
 
-use super::Strategy;
 use crate::arguments::numbers::{duration, positive};
 use crate::completion::values::tree_names;
 use clap::{Args, ValueEnum};
@@ -8,6 +7,7 @@ use clap_complete::engine::ArgValueCompleter;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
+use synconce_tree::Strategy;
 use synconce_tree::record::TreeName;
 
 #[derive(Debug, Args)]
@@ -34,7 +34,7 @@ pub struct RunIn {
     #[arg(long, conflicts_with = "commit")]
     pub discard: bool,
     /// Make the copy for changes by STRATEGY
-    #[arg(long, value_enum)]
+    #[arg(long, value_parser = super::strategy())]
     pub strategy: Option<Strategy>,
     /// Run as USER of the clone, or UID[:GID] [default: root of the clone]
     #[arg(long, value_name = "USER")]

@@ -68,7 +68,6 @@ pub fn find_source(store: &Path, Import { name, source, .. }: &Import) -> Result
 
 pub fn import(store: &Store, arguments: Import, output: Output) -> Result<(), CommandError> {
     let Import { ref name, ref source, strategy, .. } = arguments;
-    let strategy = strategy.map(Into::into);
     let bar = Bar::new("imported");
     let is_directory = source != Path::new("-") && source.is_dir();
     let (record, imported) = synconce_tree::import(store, name, strategy, &bar, |target| {
@@ -234,7 +233,7 @@ pub fn clone(store: &Store, arguments: Clone, output: Output) -> Result<(), Comm
     let Clone { base, name: wanted, strategy } = arguments;
     let is_new = wanted.is_none();
     let name = wanted.map_or_else(|| synconce_tree::new_name(&base), Ok)?;
-    let record = synconce_tree::clone(store, &base, &name, strategy.map(Into::into))?;
+    let record = synconce_tree::clone(store, &base, &name, strategy)?;
     let result = json!({
         "name": record.name,
         "base": base,

@@ -106,7 +106,7 @@ fn begin<'a>(
     store: &'a Store,
     arguments: &RunIn,
 ) -> Result<(Session<'a, Begun>, ChangesFate), CommandError> {
-    let strategy = arguments.strategy.map(Into::into);
+    let strategy = arguments.strategy;
     if let Some(name) = &arguments.name {
         if arguments.discard {
             let session = synconce_tree::open_to_discard(store, name, strategy)?;
