@@ -2,7 +2,7 @@
 
 mod accounts;
 mod apart;
-mod ask;
+mod as_user;
 mod clear;
 mod holds;
 pub mod id;

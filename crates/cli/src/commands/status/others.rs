@@ -1,7 +1,7 @@
 //! Interrupted runs of other users: of every user for root, of root for a user.
 
 use super::accounts::{self, MOST, MarkerDirectory};
-use super::ask::{DirectoryAnswer, MOST_FILES, Order, ask};
+use super::as_user::{DirectoryAnswer, MOST_FILES, Order, act_as_users};
 use crate::text::{is_typable, say, shell};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::{Mutex, PoisonError};
@@ -115,7 +115,7 @@ fn each(order: Order<'_>, is_wanted: impl Fn(u32) -> bool) -> Vec<FoundMarker> {
     accounts.retain(|account| is_wanted(account.user));
     let (mut found, mut users, mut directories) =
         (Vec::new(), Missed::default(), Missed::default());
-    for (account, answers) in accounts.iter().zip(ask(&accounts, order)) {
+    for (account, answers) in accounts.iter().zip(act_as_users(&accounts, order)) {
         // The owner in the answer is not trusted: a process with the user's rights wrote it.
         let of_user = |run| FoundMarker { owner: account.user, ..run };
         let mut missed = |why| users.add(why, &account.name);

@@ -43,7 +43,10 @@ pub enum Order<'a> {
 
 /// Returns one answer for each place of each of `accounts`, in order, or why the places of the
 /// user were not read.
-pub fn ask(accounts: &[Account], order: Order<'_>) -> Vec<Result<Vec<DirectoryAnswer>, String>> {
+pub fn act_as_users(
+    accounts: &[Account],
+    order: Order<'_>,
+) -> Vec<Result<Vec<DirectoryAnswer>, String>> {
     let jobs = accounts.iter().map(|account| move || read_all(account, order)).collect();
     let complete = |(answers, account): (Result<Result<_, String>, String>, &Account)| {
         let answers: Vec<_> = answers??;
