@@ -13,6 +13,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
+use synconce_durable::record::now;
 use synconce_durable::replace::{self, Rights, exists};
 use synconce_durable::{mutant, state_file};
 
@@ -72,6 +73,24 @@ pub struct Spot {
 }
 
 impl HoldRecord {
+    /// Returns a marker of the hold of `config` in `boot` that has neither file systems nor losses.
+    pub fn new(config: &Config, boot: &str) -> Self {
+        Self {
+            name: config.name.clone(),
+            started: now(),
+            boot: boot.to_owned(),
+            file_systems: Vec::new(),
+            config: config.clone(),
+            losses: Vec::new(),
+            has_intact: false,
+            lost: false,
+            ending: false,
+            spots: Vec::new(),
+            aside_in: Vec::new(),
+            namespace: 0,
+        }
+    }
+
     /// Returns the held files and directories.
     pub fn held(&self) -> &[Held] {
         &self.config.hold

@@ -12,7 +12,6 @@ use crate::record::HoldRecord;
 use crate::resolved_path::ResolvedPath;
 use crate::state_directory;
 use crate::unclean::unclean;
-use synconce_durable::record::now;
 use synconce_sys::reason;
 
 /// The state of a hold, by its marker.
@@ -107,20 +106,8 @@ fn in_place_of_lost(config: &Config, boot: &str) -> HoldRecord {
     let places = config.hold.iter().filter_map(|held| ResolvedPath::find(held).ok());
     let lost = places.filter(note::has_lost_writes);
     let systems = lost.filter_map(|place| FileSystem::of(place.parent()).ok());
-    HoldRecord {
-        name: config.name.clone(),
-        started: now(),
-        boot: boot.to_owned(),
-        file_systems: Vec::new(),
-        config: config.clone(),
-        losses: systems.map(|system| Loss::read(&system)).collect(),
-        has_intact: false,
-        lost: true,
-        ending: false,
-        aside_in: Vec::new(),
-        spots: Vec::new(),
-        namespace: 0,
-    }
+    let losses = systems.map(|system| Loss::read(&system)).collect();
+    HoldRecord { losses, lost: true, ..HoldRecord::new(config, boot) }
 }
 
 /// Returns `reason`, and says that writes were lost if `is_lost`.

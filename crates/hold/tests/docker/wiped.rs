@@ -59,21 +59,7 @@ pub fn hold(place: &Place, root: &Path) -> Config {
 
 /// Recovers the hold as after a crash of the machine.
 pub fn recover_from_crash(config: &Config) -> SetAside {
-    let crash = HoldRecord {
-        name: config.name.clone(),
-        started: String::new(),
-        boot: "another".to_owned(),
-        file_systems: Vec::new(),
-        config: config.clone(),
-        losses: Vec::new(),
-        has_intact: false,
-        lost: false,
-        ending: false,
-        aside_in: Vec::new(),
-        spots: Vec::new(),
-        namespace: 0,
-    };
-    crash.write().unwrap();
+    HoldRecord::new(config, "another").write().unwrap();
     match recover(config, Decision::ByFile, &|_| {}).unwrap() {
         Recovered::SetAside(aside) => aside,
         other => panic!("{other:?}"),

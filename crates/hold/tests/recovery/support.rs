@@ -75,18 +75,9 @@ pub fn leftovers() -> String {
 /// Returns a marker of this boot.
 pub fn marker(config: &Config) -> HoldRecord {
     HoldRecord {
-        name: config.name.clone(),
         started: "2026-01-02T03:04:05Z".to_owned(),
-        boot: synconce_durable::record::boot_id().expect("a boot id"),
         file_systems: vec![FileSystem::of(Path::new(DATA)).expect("a file system")],
-        config: config.clone(),
-        losses: Vec::new(),
-        has_intact: false,
-        lost: false,
-        ending: false,
-        aside_in: Vec::new(),
-        spots: Vec::new(),
-        namespace: 0,
+        ..HoldRecord::new(config, &synconce_durable::record::boot_id().expect("a boot id"))
     }
 }
 
