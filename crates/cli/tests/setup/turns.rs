@@ -11,28 +11,30 @@ const WAITS: &str = "synconce: waiting for another set-up or undo on this system
 
 #[test]
 fn a_set_up_and_an_undo_wait_for_another_one() {
-    let place = TestRoot::new("turns");
-    let before = place.snapshot();
-    let run_files = place.root.join("var/run-files");
-    fs::create_dir_all(&run_files).unwrap();
-    let system = place.root.metadata().unwrap();
-    let lock = run_files.join(format!("setup-{}-{}.lock", system.dev(), system.ino()));
-    for words in [&["docker"][..], &["docker", "--undo"]] {
-        let now = place.snapshot();
-        let other = File::create(&lock).unwrap();
-        flock(&other, FlockOperation::LockExclusive).unwrap();
-        let mut command = Command::new(SYNCONCE);
-        command.args(place.arguments(words)).env("SYNCONCE_RUNTIME_DIR", &run_files);
-        let waiting = StartedCommand::new(&mut command);
-        eventually("the command waits", || waiting.text().contains(WAITS));
-        assert_eq!(now, place.snapshot(), "{words:?}");
-        // As another one does at its end: a lock of the removed file keeps nothing out.
-        fs::remove_file(&lock).unwrap();
-        drop(other);
-        assert!(waiting.end().success(), "{}", waiting.text());
-        assert!(!lock.exists());
+    let docker = TestRoot::new("turns");
+    for (place, engine) in [(docker, "docker"), (super::apt::place("turns-apt"), "apt")] {
+        let before = place.snapshot();
+        let run_files = place.root.join("var/run-files");
+        fs::create_dir_all(&run_files).unwrap();
+        let system = place.root.metadata().unwrap();
+        let lock = run_files.join(format!("setup-{}-{}.lock", system.dev(), system.ino()));
+        for words in [&[engine][..], &[engine, "--undo"]] {
+            let now = place.snapshot();
+            let other = File::create(&lock).unwrap();
+            flock(&other, FlockOperation::LockExclusive).unwrap();
+            let mut command = Command::new(SYNCONCE);
+            command.args(place.arguments(words)).env("SYNCONCE_RUNTIME_DIR", &run_files);
+            let waiting = StartedCommand::new(&mut command);
+            eventually("the command waits", || waiting.text().contains(WAITS));
+            assert_eq!(now, place.snapshot(), "{words:?}");
+            // As another one does at its end: a lock of the removed file keeps nothing out.
+            fs::remove_file(&lock).unwrap();
+            drop(other);
+            assert!(waiting.end().success(), "{}", waiting.text());
+            assert!(!lock.exists());
+        }
+        assert_eq!(before, place.snapshot());
     }
-    assert_eq!(before, place.snapshot());
 }
 
 /// The configuration is edited before the link is made. Without the link the next start of dockerd would
