@@ -290,6 +290,8 @@ fn a_client_of_a_daemon_elsewhere_gets_a_hint_with_the_host(place: &Place) {
     let service = format!("{}; then {label}", here("docker"));
     let pod = set_up("containerd; then synconce setup kubernetes");
     let (socket, docker) = (("DOCKER_HOST", "unix:///a/x.sock"), set_up("docker"));
+    let rootless = ("DOCKER_HOST", "unix:///run/user/1/x.sock");
+    const IN_STEPS: &str = "in the Dockerfile: RUN synconce run --sealed --no-commit -- COMMAND";
     for (line, (name, value), daemon, host, hint) in [
         ("psql postgresql://me:secret@db.example:5432/x", NONE, "the server", "", server),
         ("psql --file x.sql", NONE, "the server", "", server),
@@ -304,6 +306,7 @@ fn a_client_of_a_daemon_elsewhere_gets_a_hint_with_the_host(place: &Place) {
         ("docker build .", far, "dockerd", "far.example", &docker),
         ("docker build .", socket, "dockerd", "/a/x.sock", &here("docker")),
         ("docker -H unix:///a/x.sock build .", NONE, "dockerd", "/a/x.sock", &here("docker")),
+        ("docker build .", rootless, "dockerd", "/run/user/1/x.sock", IN_STEPS),
         ("docker-compose -f x.yml build", NONE, "dockerd", "", &here("docker")),
         ("docker-compose -f x.yml up", NONE, "the container", "", &service),
         ("docker compose run x make", NONE, "the container", "", &service),
@@ -324,6 +327,7 @@ fn a_client_of_a_daemon_elsewhere_gets_a_hint_with_the_host(place: &Place) {
         let ended = finish(run.env_remove("CONTAINERD_ADDRESS").env(name, value));
         let (on, at) = match host {
             "" => (String::new(), String::new()),
+            at if hint == IN_STEPS => (format!(" at {at}"), String::new()),
             at if at.starts_with('/') => {
                 (format!(" at {at}"), "unless it is rootless: ".to_owned())
             }

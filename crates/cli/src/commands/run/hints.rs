@@ -157,7 +157,13 @@ pub(super) fn work_of_a_daemon(finished: &Finished, is_sealed: bool, command: &[
         DaemonHost::Here | DaemonHost::Socket(_) => name_for_sudo(),
         DaemonHost::Elsewhere(_) => "synconce".to_owned(),
     };
+    // Below the directory of the sockets of a user. No set-up reaches a dockerd or buildkitd there.
+    let is_rootless =
+        matches!(&daemon.host, DaemonHost::Socket(path) if path.starts_with("/run/user/"));
     let (hint, is_known) = match (daemon.engine, daemon.request) {
+        (Some(Engine::Docker | Engine::Buildkit), HoldRequest::NotNeeded) if is_rootless => {
+            ("in the Dockerfile: RUN synconce run --sealed --no-commit -- COMMAND".into(), true)
+        }
         (Some(_), HoldRequest::Missing(request)) if is_set_up => (request.to_owned(), true),
         (Some(engine), HoldRequest::Missing(request) | HoldRequest::Unknown(request)) => {
             (format!("sudo {synconce} setup {}; then {request}", engine.command()), false)
