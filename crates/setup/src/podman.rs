@@ -5,6 +5,7 @@
 //! the next candidate.
 
 pub(crate) mod probe;
+pub(crate) mod users;
 
 use crate::error::{Error, NotEdited};
 use crate::host::Host;

@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::host::Host;
 use crate::journal::Journal;
 use crate::systemd::Service;
-use crate::{buildkit, containerd, docker, held};
+use crate::{buildkit, containerd, docker, held, podman};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,9 +26,9 @@ pub enum DaemonFinding {
     Fault(String),
 }
 
-/// Returns whether the running daemon of `engine` has what was set up. Returns `None` for an engine
-/// without a daemon, and for a system that is not the running one. `unheld` returns why the hold of
-/// a name does not hold, or `None`.
+/// Returns whether the running daemon of `engine` has what was set up. Returns `None` for a system that
+/// is not the running one, and for an engine without a daemon, unless a file of the calling user
+/// overrides the set-up. `unheld` returns why the hold of a name does not hold, or `None`.
 ///
 /// # Errors
 /// The engine's files cannot be read.
@@ -37,6 +37,9 @@ pub fn look(
     host: &Host,
     unheld: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Option<DaemonFinding>, Error> {
+    if engine == Engine::Podman && host.is_running() {
+        return overridden(podman::users::check(host));
+    }
     let Some(daemon) = engine.daemon().filter(|_| host.is_running()) else { return Ok(None) };
     let (process, lack) = match find(host, daemon)? {
         None => {
@@ -71,6 +74,18 @@ pub fn look(
         )),
         Some(Lack::Unknown(why)) => DaemonFinding::Fault(format!("{name}: {why}")),
     }))
+}
+
+/// Converts a file of the user that overrides the set-up into a finding.
+fn overridden(checked: Result<(), Error>) -> Result<Option<DaemonFinding>, Error> {
+    match checked {
+        Ok(()) => Ok(None),
+        Err(error @ Error::Refused(_)) => {
+            let remedy = error.remedy().unwrap_or_default();
+            Ok(Some(DaemonFinding::Fault(format!("{error}; {remedy}"))))
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// Whether the daemon of `engine` runs on `host`, which is the running system.

@@ -91,15 +91,21 @@ pub struct Received {
 
 impl Received {
     /// Whether the signal was sent to this process alone. A terminal sends a signal to the whole
-    /// job. A timer (alarm(2)) belongs to one process, and stays with it over execve(2). A write
+    /// job; but when the terminal is closed, to the leader of the session alone. A timer (alarm(2)) belongs to one process, and stays with it over execve(2). A write
     /// to a closed pipe sends SIGPIPE to its own process.
     pub fn is_to_this_process(&self) -> bool {
         if self.by_process {
             self.sender != std::process::id()
+        } else if self.signal == libc::SIGHUP {
+            is_session_leader()
         } else {
             !OF_A_TERMINAL.contains(&self.signal)
         }
     }
+}
+
+fn is_session_leader() -> bool {
+    rustix::process::getsid(None).is_ok_and(|leader| leader == rustix::process::getpid())
 }
 
 /// A descriptor from which blocked signals are read (`signalfd(2)`).

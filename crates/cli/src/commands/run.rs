@@ -41,6 +41,7 @@ pub fn run(arguments: RunArguments) -> Result<ExitCode, CommandError> {
     synconce_run::refuse_deadly_filter().map_err(|error| {
         CommandError::from(error.to_string()).with_remedy(error.remedy().map(Cow::into_owned))
     })?;
+    hints::refuse_own_script(&arguments.command)?;
     root::check_any(arguments.root.as_deref())?;
     let mut json = arguments.json.as_deref();
     if (arguments.stats || json.is_some()) && synconce_run::is_held() {

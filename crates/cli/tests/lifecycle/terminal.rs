@@ -3,8 +3,8 @@
 use rustix::process::Signal;
 use std::os::unix::process::ExitStatusExt;
 use synconce_testkit::harness::{
-    AFTER_RELEASE, Place, StartedCommand, Terminal, daemon, eventually, exists, isolated, kill,
-    perl,
+    AFTER_RELEASE, Place, StartedCommand, Terminal, binary, daemon, eventually, exists, isolated,
+    kill, perl,
 };
 
 /// Writes a perl program that runs `script`, in which `ready` prints "ready". Returns the command
@@ -244,5 +244,25 @@ fn the_hang_up_of_the_terminal_ends_the_command_but_not_the_commit_or_a_daemon()
         place.write("go", "");
         assert_eq!(place.wait_for("after"), "free synced\n");
         eventually("the supervisor ends", || place.run_files().is_empty());
+    });
+}
+
+/// As in `tmux new-window 'synconce run ...'` or `ssh -t HOST synconce run ...`: the kernel sends the
+/// hang-up to the leader of the session alone.
+#[test]
+fn the_hang_up_of_a_terminal_whose_session_synconce_leads_ends_the_command() {
+    isolated(|place| {
+        let script =
+            "$SIG{HUP} = sub { exit 4 }; sync_file('data'); say_to('begun', $$); sleep 60;";
+        let program = perl(script);
+        let program = program.each_ref().map(String::as_str);
+        for around in [&[][..], &[binary(), "run", "--"], &[binary(), "run", "--sealed", "--"]] {
+            let mut terminal = Terminal::start(place, &[around, &program].concat());
+            place.wait_for("begun");
+            terminal.hang_up();
+            assert_eq!(terminal.end().code(), Some(4), "{around:?}");
+            assert!(place.markers().is_empty(), "{around:?}");
+            place.remove("begun");
+        }
     });
 }

@@ -1,6 +1,7 @@
 //! Messages of failures: an act, an object and a reason in words.
 
 use libtest_mimic::Trial;
+use std::os::unix::fs::PermissionsExt;
 use synconce_testkit::harness::{Place, binary, finish, trial};
 
 pub fn trials() -> Vec<Trial> {
@@ -12,6 +13,8 @@ pub fn trials() -> Vec<Trial> {
         trial(a_package_of_an_unknown_architecture_is_refused_before_any_work, &[]),
         trial(a_quoted_command_line_gets_the_one_that_works, &[]),
         trial(a_word_of_a_shell_in_place_of_a_command_gets_the_line_that_works, &[]),
+        trial(a_script_with_carriage_returns_gets_the_line_that_removes_them, &[]),
+        trial(a_script_that_names_synconce_as_its_interpreter_does_not_run_for_ever, &[]),
         trial(an_empty_name_of_a_command_is_quoted, &[]),
         trial(a_relative_directory_in_the_environment_is_refused, &[]),
         trial(a_set_up_by_an_ordinary_user_names_the_command_for_root, &[]),
@@ -179,6 +182,34 @@ fn a_quoted_command_line_gets_the_one_that_works(place: &Place) {
     assert!(!one.stderr.contains("hint:"), "{one:?}");
 }
 
+/// A file from an editor of Windows: the kernel looks for an interpreter `/bin/sh\r`.
+fn a_script_with_carriage_returns_gets_the_line_that_removes_them(place: &Place) {
+    let script = place.write("script", "#!/bin/sh\r\necho written\r\n").display().to_string();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let ended = finish(&mut place.held(&[], &[&script]));
+    assert_eq!(ended.status.code(), Some(127), "{ended:?}");
+    let (_, mend) = ended.stderr.split_once("its lines: ").expect("a hint");
+    assert!(place.bare(&["sh", "-c", mend]).status.success(), "{mend}");
+    let ended = finish(&mut place.held(&[], &[&script]));
+    assert_eq!((ended.status.code(), &*ended.stdout), (Some(0), "written\n"), "{ended:?}");
+}
+
+/// The kernel appends the script to the words of its first line: without a refusal, each round starts
+/// the next one.
+fn a_script_that_names_synconce_as_its_interpreter_does_not_run_for_ever(place: &Place) {
+    let first_line = format!("#!{} run\necho written\n", binary());
+    let script = place.write("script", &first_line).display().to_string();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut started = place.held(&[], &["timeout", "--signal=KILL", "20", &script]);
+    let ended = finish(&mut started);
+    assert_eq!(ended.status.code(), Some(125), "{ended:?}");
+    let said = format!(
+        "synconce: cannot execute {script}: its first line starts synconce, without a shell\n\
+         synconce: hint: write there: #!/usr/bin/env -S synconce run -- sh\n"
+    );
+    assert_eq!(ended.stderr, said, "{ended:?}");
+}
+
 /// What a shell does: the kernel finds no program of such a name.
 fn a_word_of_a_shell_in_place_of_a_command_gets_the_line_that_works(place: &Place) {
     let file = place.write("script.json", "").display().to_string();
@@ -186,6 +217,8 @@ fn a_word_of_a_shell_in_place_of_a_command_gets_the_line_that_works(place: &Plac
         (&["--", "FOO=1", "make", "check"][..], "synconce run -- env FOO=1 make check"),
         (&["--", "cd", "/"], "synconce run -- sh -c 'cd /'"),
         (&["--", "ulimit", "-n", "9"], "synconce run -- sh -c 'ulimit -n 9'"),
+        (&["--", "time", "make", "-k"], "time synconce run -- make -k"),
+        (&["--", "--stats", "make", "-k"], "synconce run --stats -- make -k"),
         (&["--json", "a.json", "--", "make", "check"], "synconce run --json=a.json -- make check"),
         (&["--json", "a.json", "make", "-k"], "synconce run --json=a.json -- make -k"),
     ] {
@@ -257,6 +290,8 @@ fn a_client_of_a_daemon_elsewhere_gets_a_hint_with_the_host(place: &Place) {
     let service = format!("{}; then {label}", here("docker"));
     let pod = set_up("containerd; then synconce setup kubernetes");
     let (socket, docker) = (("DOCKER_HOST", "unix:///a/x.sock"), set_up("docker"));
+    let rootless = ("DOCKER_HOST", "unix:///run/user/1/x.sock");
+    const IN_STEPS: &str = "in the Dockerfile: RUN synconce run --sealed --no-commit -- COMMAND";
     for (line, (name, value), daemon, host, hint) in [
         ("psql postgresql://me:secret@db.example:5432/x", NONE, "the server", "", server),
         ("psql --file x.sql", NONE, "the server", "", server),
@@ -271,6 +306,7 @@ fn a_client_of_a_daemon_elsewhere_gets_a_hint_with_the_host(place: &Place) {
         ("docker build .", far, "dockerd", "far.example", &docker),
         ("docker build .", socket, "dockerd", "/a/x.sock", &here("docker")),
         ("docker -H unix:///a/x.sock build .", NONE, "dockerd", "/a/x.sock", &here("docker")),
+        ("docker build .", rootless, "dockerd", "/run/user/1/x.sock", IN_STEPS),
         ("docker-compose -f x.yml build", NONE, "dockerd", "", &here("docker")),
         ("docker-compose -f x.yml up", NONE, "the container", "", &service),
         ("docker compose run x make", NONE, "the container", "", &service),
@@ -291,6 +327,7 @@ fn a_client_of_a_daemon_elsewhere_gets_a_hint_with_the_host(place: &Place) {
         let ended = finish(run.env_remove("CONTAINERD_ADDRESS").env(name, value));
         let (on, at) = match host {
             "" => (String::new(), String::new()),
+            at if hint == IN_STEPS => (format!(" at {at}"), String::new()),
             at if at.starts_with('/') => {
                 (format!(" at {at}"), "unless it is rootless: ".to_owned())
             }

@@ -17,3 +17,4 @@ mod place;
 mod planted;
 mod tarball;
 mod turns;
+mod users;

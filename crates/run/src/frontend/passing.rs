@@ -36,7 +36,7 @@ pub(super) fn is_stop(signal: i32) -> bool {
 }
 
 /// Passes on a signal that reached this process alone. A signal of the terminal (Ctrl-C,
-/// Ctrl-Z, a hang-up) reached the command as well.
+/// Ctrl-Z) reached the command as well; a hang-up did not if this process leads the session.
 ///
 /// A signal that a process sends to the whole group (`kill(0)`, as timeout(1) does) also
 /// reached the command, but nothing in `siginfo_t` distinguishes it. The command gets such a

@@ -157,7 +157,8 @@ impl RunError {
                 "a unit of systemd allows syncs by SystemCallFilter= without ~@sync"
             }
             (Self::VolatileOverlay(_), _) => {
-                "use --no-commit when the result is thrown away, or --commit-only PATH"
+                "use --no-commit in an image build or when the result is thrown away, or \
+                 --commit-only PATH"
             }
             (Self::FuseInSealed { .. }, _) => {
                 "leave --sealed out, or use --no-commit when the result is thrown away"

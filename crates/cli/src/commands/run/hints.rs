@@ -4,6 +4,7 @@ use super::addresses::{self, DaemonHost};
 use super::clients::{DaemonOfClient, HoldRequest, daemon_of};
 use super::list;
 use super::privileges::name_for_sudo;
+use crate::commands::error::CommandError;
 use crate::text::{needs_a_shell, notice, say, shell, whole};
 use rustix::io::Errno;
 use rustix::process::Signal;
@@ -156,7 +157,13 @@ pub(super) fn work_of_a_daemon(finished: &Finished, is_sealed: bool, command: &[
         DaemonHost::Here | DaemonHost::Socket(_) => name_for_sudo(),
         DaemonHost::Elsewhere(_) => "synconce".to_owned(),
     };
+    // Below the directory of the sockets of a user. No set-up reaches a dockerd or buildkitd there.
+    let is_rootless =
+        matches!(&daemon.host, DaemonHost::Socket(path) if path.starts_with("/run/user/"));
     let (hint, is_known) = match (daemon.engine, daemon.request) {
+        (Some(Engine::Docker | Engine::Buildkit), HoldRequest::NotNeeded) if is_rootless => {
+            ("in the Dockerfile: RUN synconce run --sealed --no-commit -- COMMAND".into(), true)
+        }
         (Some(_), HoldRequest::Missing(request)) if is_set_up => (request.to_owned(), true),
         (Some(engine), HoldRequest::Missing(request) | HoldRequest::Unknown(request)) => {
             (format!("sudo {synconce} setup {}; then {request}", engine.command()), false)
@@ -248,6 +255,27 @@ const BUILT_IN: [&str; 15] = [
     "umask", "unset", "wait",
 ];
 
+/// Options of `synconce run` without a value, which belong before `--`.
+const OPTIONS: [&str; 7] =
+    ["--sealed", "--no-commit", "--commit-all", "--stats", "-v", "--quiet", "-q"];
+
+/// Refuses a script that has `synconce run` as its interpreter: the run of it would execute it as its
+/// command, and so on without end. Only a run inside a run can be a second round.
+///
+/// # Errors
+/// The refusal.
+pub(super) fn refuse_own_script(command: &[OsString]) -> Result<(), CommandError> {
+    let Some(script) = command.first().filter(|_| synconce_run::is_held()) else { return Ok(()) };
+    let interpreter = first_line_of(script).and_then(|line| interpreter_in(&line));
+    let is_same = |own: PathBuf| std::fs::canonicalize(interpreter?).ok().filter(|it| *it == own);
+    if env::current_exe().ok().and_then(is_same).is_none() {
+        return Ok(());
+    }
+    let script = shell(&[script.to_string_lossy().into_owned()]);
+    let why = format!("cannot execute {script}: its first line starts synconce, without a shell");
+    Err(CommandError::from(why).hint("write there: #!/usr/bin/env -S synconce run -- sh"))
+}
+
 /// Prints what helps if the command does not exist: the interpreter of a script that is there, or the
 /// command line that works. `own` are the words before the command.
 pub(super) fn missing_command(finished: &Finished, own: &[OsString], command: &[OsString]) {
@@ -264,15 +292,26 @@ pub(super) fn missing_command(finished: &Finished, own: &[OsString], command: &[
     if Errno::from_raw_os_error(*errno) != Errno::NOENT {
         return;
     }
-    if let Some(interpreter) = interpreter_of(&command[0]) {
-        say(&format!("hint: install its interpreter {interpreter}, or change its first line"));
-        return;
+    if let Some(line) = first_line_of(&command[0]) {
+        let Some(interpreter) = interpreter_in(&line) else { return };
+        // The kernel takes the carriage return for a part of the interpreter's name.
+        return say(&if line.ends_with('\r') {
+            let script = shell(&words[..1]);
+            format!("hint: take the carriage returns out of its lines: sed -i 's/\\r$//' {script}")
+        } else {
+            let interpreter = shell(&[interpreter]);
+            format!("hint: install its interpreter {interpreter}, or change its first line")
+        });
     }
     let is_line = words.len() == 1 && first.contains(' ') && !Path::new(first).exists();
     let hint = if is_line && needs_a_shell(first) {
         format!("synconce run -- sh -c {}", shell(&words))
     } else if is_line {
         format!("leave the quotes out: synconce run -- {first}")
+    } else if OPTIONS.contains(&&first[..]) && !rest.is_empty() {
+        format!("synconce run {first} -- {}", shell(rest))
+    } else if first == "time" && !rest.is_empty() {
+        format!("time synconce run -- {}", shell(rest))
     } else if is_assignment(first) {
         format!("synconce run -- env {}", shell(&words))
     } else if BUILT_IN.contains(&&first[..]) {
@@ -290,13 +329,17 @@ fn is_assignment(word: &str) -> bool {
     name.is_some_and(|name| !name.is_empty() && name.chars().all(is_of_name))
 }
 
-/// Returns the interpreter in the first line of the file `script`.
-fn interpreter_of(script: &OsStr) -> Option<String> {
+/// Returns what follows `#!` in the first line of the program `script`, if it is a script.
+fn first_line_of(script: &OsStr) -> Option<String> {
     let path = synconce_sys::search::find(script.to_str()?)?;
     // The kernel reads 256 bytes (BINPRM_BUF_SIZE, execve(2)).
     let mut start = Vec::new();
     File::open(path).ok()?.take(256).read_to_end(&mut start).ok()?;
-    let line = String::from_utf8_lossy(start.strip_prefix(b"#!")?).into_owned();
-    let interpreter = line.lines().next()?.split_whitespace().next()?;
-    Some(shell(&[interpreter.to_owned()]))
+    let text = String::from_utf8_lossy(start.strip_prefix(b"#!")?).into_owned();
+    text.split('\n').next().map(str::to_owned)
+}
+
+/// Returns the interpreter in the first `line` of a script.
+fn interpreter_in(line: &str) -> Option<String> {
+    line.split_whitespace().next().map(str::to_owned)
 }

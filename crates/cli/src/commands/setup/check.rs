@@ -2,6 +2,7 @@
 
 use crate::cancellation::{cancelled_by, handle_signals};
 use crate::commands::setup::{SetupReport, remedy};
+use rustix::process::geteuid;
 use std::path::Path;
 use synconce_hold::status::{HoldState, Look, status};
 use synconce_oci::probe::{Container, is_held};
@@ -34,7 +35,8 @@ pub(super) fn check(
     probing: Probing,
 ) -> Result<SetupReport, Error> {
     let name = plan.command(engine);
-    let setup = host.setup(name);
+    let sudo = if host.is_running() && !geteuid().is_root() { "sudo " } else { "" };
+    let setup = format!("{sudo}{}", host.setup(name));
     report.set_up = Some(plan.changes.is_empty());
     if !plan.changes.is_empty() {
         report.diff = Some(diff::of_plan(plan, host));
