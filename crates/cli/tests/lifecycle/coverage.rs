@@ -185,3 +185,20 @@ fn a_run_that_outlives_a_sealed_one_refuses_to_promise() {
         assert!(message.ends_with(hint), "{message}");
     });
 }
+
+#[test]
+fn a_disk_is_named_as_outside_of_the_chroot_whose_process_syncs() {
+    isolated(|place| {
+        disk(place, "c");
+        let point = place.text("c");
+        for enter in ["chroot", "unshare --mount chroot"] {
+            let script = format!(
+                "mkdir -p c/usr; mount --bind /usr c/usr; for n in bin lib lib64; do \
+                     ln -sfn usr/$n c/$n; done; echo a >c/f; {enter} c sync /f; umount c/usr"
+            );
+            let run = place.run(&["--stats"], &["sh", "-ec", &script]);
+            assert!(run.status.success(), "{run:?}");
+            assert!(run.stderr.contains(&format!("commit {point} (ext4)")), "{run:?}");
+        }
+    });
+}
