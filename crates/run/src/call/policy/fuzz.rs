@@ -64,7 +64,7 @@ fn check(caller: &Caller, pending: &PendingCall, decision: &Decision) {
         }
         Decision::Unmount(_) => assert_eq!(call, Call::Umount),
         Decision::FlushDevice | Decision::Freeze | Decision::Detach => {
-            assert_eq!(call, Call::Ioctl)
+            assert_eq!(call, Call::Ioctl);
         }
         Decision::EndMachine => assert_eq!(call, Call::Reboot),
         Decision::OwnFilter(_) => assert!(matches!(call, Call::Seccomp | Call::Prctl)),
