@@ -4,8 +4,8 @@ use super::Pins;
 use synconce_probe::mounts::Mount;
 
 impl Pins {
-    /// Names each file system by a mount point among `mounts`, if one shows it. A process in a chroot
-    /// or in another mount namespace has other names for mount points.
+    /// Names each file system by a mount point among `mounts`, if one shows it. A process in a
+    /// chroot or in another mount namespace has other names for mount points.
     pub fn name_as_in(&mut self, mounts: &[Mount]) {
         for pin in &mut self.0 {
             let is_same = |mount: &&Mount| mount.id == pin.mount;

@@ -26,9 +26,9 @@ impl Responder {
         Ok(())
     }
 
-    /// Writes out a loop device before the kernel detaches the device from its file. After that the
-    /// kernel fails the writes of the device (`loop_queue_rq`, drivers/block/loop.c), so the commit would
-    /// come too late for a held sync().
+    /// Writes out a loop device before the kernel detaches the device from its file. After that
+    /// the kernel fails the writes of the device (`loop_queue_rq`, drivers/block/loop.c), so the
+    /// commit would come too late for a held sync().
     pub(super) fn detach(&self, pending: &PendingCall, blocking: Blocking) -> Result<(), MayBlock> {
         if blocking == Blocking::Refused {
             return Err(MayBlock);
