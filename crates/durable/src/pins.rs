@@ -10,6 +10,7 @@
 //! file system out, as it does without a run. A descriptor that is opened later still reports an
 //! error that no syncfs(2) has reported (errseq_sample, lib/errseq.c).
 
+mod names;
 mod uppers;
 
 pub use self::uppers::uppers_of;

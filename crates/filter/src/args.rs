@@ -48,8 +48,10 @@ pub const BLKFLSBUF: u32 = 0x1261;
 pub const FIFREEZE: u32 = 0xC004_5877;
 /// `BTRFS_IOC_SYNC`, `_IO(0x94, 8)`: btrfs's own syncfs.
 pub const BTRFS_IOC_SYNC: u32 = 0x9408;
+/// `LOOP_CLR_FD`: detach a loop device from its file (include/uapi/linux/loop.h).
+pub const LOOP_CLR_FD: u32 = 0x4C01;
 /// The ioctl(2) commands that a supervised program stops.
-pub(crate) const SYNC_IOCTLS: [u32; 3] = [BLKFLSBUF, FIFREEZE, BTRFS_IOC_SYNC];
+pub(crate) const SYNC_IOCTLS: [u32; 4] = [BLKFLSBUF, FIFREEZE, BTRFS_IOC_SYNC, LOOP_CLR_FD];
 
 /// `Q_SYNC` of quotactl(2), before `QCMD` shifts it (include/uapi/linux/quota.h).
 pub const Q_SYNC: u32 = 0x80_0001;

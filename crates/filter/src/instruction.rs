@@ -22,8 +22,8 @@ pub struct Program {
 }
 
 impl Program {
-    /// Returns a program of these instructions, unchecked. Only for tests of the interpreter;
-    /// a program to install comes from [`crate::program()`].
+    /// Returns a program of these instructions, unchecked: for the interpreter. A program to
+    /// install comes from [`crate::program()`].
     #[must_use]
     pub fn from_instructions(instructions: Vec<Instruction>) -> Self {
         Self { instructions }

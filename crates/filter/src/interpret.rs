@@ -1,4 +1,5 @@
-//! Interprets a program as the kernel does, for tests of its verdicts.
+//! Interprets a program as the kernel does: a program of this crate in tests, and a program that
+//! a process of a run installs.
 
 use std::error::Error;
 use std::fmt;

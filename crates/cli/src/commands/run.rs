@@ -63,7 +63,9 @@ pub fn run(arguments: RunArguments) -> Result<ExitCode, CommandError> {
     let own = &words[..words.len().saturating_sub(arguments.command.len())];
     let has_rules = !arguments.only.is_empty() || !arguments.except.is_empty();
     let is_never_sealed = has_rules || arguments.or_real;
-    let mut screen = Screen { is_never_sealed, ..Screen::typed(own, &arguments.command) };
+    let commits_chosen = !commit || arguments.commit_all || !arguments.commit_only.is_empty();
+    let typed = Screen::typed(own, &arguments.command);
+    let mut screen = Screen { is_never_sealed, commits_chosen, ..typed };
     warn_of_preloads(&arguments.command);
     let command = arguments.command.clone();
     let typed = screen.typed.as_ref().map(|typed| typed.options().to_vec());
@@ -209,6 +211,8 @@ pub(super) struct Screen {
     typed: Option<Typed>,
     /// Whether the options of the run exclude `--sealed`.
     is_never_sealed: bool,
+    /// Whether the options of the run say what it commits, whichever syncs it sees.
+    commits_chosen: bool,
     bar: Option<ProgressBar>,
     /// Whether the run could not be supervised.
     pub(super) became_sealed: bool,
@@ -310,7 +314,7 @@ impl Screen {
 
     /// Returns the command line of the same run, sealed, if its options permit that.
     fn sealed(&self) -> Option<String> {
-        self.typed.as_ref().filter(|_| !self.is_never_sealed).map(Typed::sealed)
+        self.typed.as_ref().filter(|_| !self.is_never_sealed).map(|typed| typed.with("--sealed"))
     }
 
     /// Says that `program` has no privileges, and what works.
@@ -332,6 +336,7 @@ impl Screen {
     /// Says what does not work in the filter that `program` installs, and what does.
     fn own_filter(&self, filter: OwnFilter, program: &str) {
         let why = match filter {
+            OwnFilter::Drops => return self.dropping_filter(program),
             OwnFilter::Tracer => {
                 "installs a seccomp filter with a tracer, which does not see the calls that a \
                  supervised run stops, such as an open with O_SYNC"
@@ -348,5 +353,15 @@ impl Screen {
             Some(sealed) => notice(&format!("hint: {sealed}")),
             None => notice("hint: start the program outside of the run"),
         }
+    }
+
+    /// Says that the run does not see the syncs that the filter of `program` drops, and which run
+    /// commits them all the same.
+    fn dropping_filter(&self, program: &str) {
+        let Some(typed) = self.typed.as_ref().filter(|_| !self.commits_chosen) else { return };
+        notice(&format!(
+            "{program} installs a seccomp filter that drops syncs: what it drops is not committed"
+        ));
+        notice(&format!("hint: {}", typed.with("--commit-all")));
     }
 }

@@ -185,3 +185,40 @@ fn a_run_that_outlives_a_sealed_one_refuses_to_promise() {
         assert!(message.ends_with(hint), "{message}");
     });
 }
+
+#[test]
+fn a_disk_is_named_as_outside_of_the_chroot_whose_process_syncs() {
+    isolated(|place| {
+        disk(place, "c");
+        let point = place.text("c");
+        for enter in ["chroot", "unshare --mount chroot"] {
+            let script = format!(
+                "mkdir -p c/usr; mount --bind /usr c/usr; for n in bin lib lib64; do \
+                     ln -sfn usr/$n c/$n; done; echo a >c/f; {enter} c sync /f; umount c/usr"
+            );
+            let run = place.run(&["--stats"], &["sh", "-ec", &script]);
+            assert!(run.status.success(), "{run:?}");
+            assert!(run.stderr.contains(&format!("commit {point} (ext4)")), "{run:?}");
+        }
+    });
+}
+
+/// The kernel fails what a loop device has to write after LOOP_CLR_FD.
+#[test]
+fn what_a_sync_was_to_write_to_a_loop_device_is_in_its_file_after_the_detachment() {
+    isolated(|place| {
+        let made = "truncate -s 8M d.img && losetup --find --show d.img";
+        let made = finish(place.command("sh").args(["-c", made]));
+        let device = made.stdout.trim();
+        let script = format!(
+            "use Fcntl; sysopen(my $disk, '{device}', O_RDWR) or die $!; \
+             syswrite($disk, sprintf('MAGIC-%02d', 1) x 4096) == 32768 or die $!; \
+             syscall({}) == 0 or die $!; ioctl($disk, 0x4C01, 0) // die $!; close $disk;",
+            libc::SYS_sync
+        );
+        let run = place.run(&[], &["perl", "-e", &script]);
+        assert_eq!((run.status.code(), &run.stderr[..]), (Some(0), ""), "{run:?}");
+        let image = std::fs::read(place.path("d.img")).unwrap();
+        assert!(image.starts_with(b"MAGIC-01"), "exit code 0, and the data are lost");
+    });
+}

@@ -98,6 +98,36 @@ fn a_filter_that_works_in_a_run_gives_no_notice() {
     });
 }
 
+/// A filter that answers fsync(2) with success, as that of `systemd-nspawn --suppress-sync`.
+#[test]
+fn a_filter_that_drops_syncs_is_named_with_the_run_that_commits_them() {
+    isolated(|place| {
+        let drop_syncs = prelude().replace(
+            &format!("0x15, 0, 1, {}", libc::SYS_openat),
+            &format!("0x15, 0, 1, {}", libc::SYS_fsync),
+        );
+        let script = format!(
+            "{drop_syncs} use IO::Handle; install(0, 0x00050000) == 0 or die $!; \
+             open(my $file, '>', 'data') or die $!; print $file 'text'; $file->flush; \
+             $file->sync or die $!;"
+        );
+        let held = run(place, &[], &script);
+        assert!(held.status.success(), "{held:?}");
+        let said =
+            "perl installs a seccomp filter that drops syncs: what it drops is not committed";
+        assert_eq!(held.stderr.matches(said).count(), 1, "{held:?}");
+        let hint = held.stderr.split_once("hint: ").expect("a hint").1;
+        assert!(hint.contains(" run --commit-all -- perl -e "), "{hint}");
+        let all = finish(place.command("bash").args(["-c", hint.trim_end()]));
+        assert!(all.status.success() && all.stderr.is_empty(), "{all:?}");
+        // A run without a commit promises nothing; a sealed run commits everything.
+        for options in [&["--no-commit"][..], &["--sealed"]] {
+            let other = run(place, options, &script);
+            assert_eq!((&other.stderr[..], other.status.code()), ("", Some(0)), "{options:?}");
+        }
+    });
+}
+
 #[test]
 fn the_calls_by_which_libseccomp_asks_what_the_kernel_has_give_no_notice() {
     isolated(|place| {

@@ -24,6 +24,8 @@ fn the_ioctl_commands_are_what_their_macros_give() {
     assert_eq!(args::BLKFLSBUF, command(0, 0, 0x12, 97));
     assert_eq!(args::FIFREEZE, command(3, 4, u32::from(b'X'), 119));
     assert_eq!(args::BTRFS_IOC_SYNC, command(0, 0, 0x94, 8));
+    // From before the macros.
+    assert_eq!(args::LOOP_CLR_FD, command(0, 0, u32::from(b'L'), 1));
 }
 
 #[test]

@@ -50,6 +50,8 @@ pub(crate) enum Decision {
     /// Leave the call, which flushes a block device, to the kernel, and count it. From now on the syncs of
     /// the caller are real: it reads the disk below the file system, where held data are missing.
     FlushDevice,
+    /// Write out the loop device of the call, then let the kernel detach the device from its file.
+    Detach,
     /// Make what was held durable, then let the kernel restart or halt the machine.
     EndMachine,
 }
@@ -152,6 +154,7 @@ fn examine(pending: &PendingCall, lookups: &mut impl Lookups, options: &RunOptio
         Call::IoUringSetup => Decision::Refuse(rustix::io::Errno::NOSYS.raw_os_error()),
         Call::Ioctl if args::low(pending.argument(1)) == args::FIFREEZE => Decision::Freeze,
         Call::Ioctl if args::low(pending.argument(1)) == args::BLKFLSBUF => Decision::FlushDevice,
+        Call::Ioctl if args::low(pending.argument(1)) == args::LOOP_CLR_FD => Decision::Detach,
         Call::Ioctl | Call::Quotactl | Call::QuotactlFd => Decision::Pass(PassReason::NeverHeld),
         Call::Umount => unmount(pending, lookups),
         Call::Reboot => Decision::EndMachine,

@@ -126,6 +126,7 @@ impl Responder {
             Decision::HoldUnseen => self.hold(pending, &[], End::Unseen, blocking)?,
             Decision::Rewrite(change) => return self.change(pending, &change, blocking),
             Decision::Freeze => self.freeze(pending, blocking)?,
+            Decision::Detach => self.detach(pending, blocking)?,
             Decision::FlushDevice => {
                 self.real.add_reader(pending.notification.thread);
                 self.pass(pending, PassReason::NeverHeld);

@@ -124,6 +124,8 @@ pub enum OwnFilter {
     /// The filter stops calls for a tracer (`SECCOMP_RET_TRACE`), which does not see the calls
     /// that the run stops.
     Tracer,
+    /// The filter answers syncs with success, so the run does not see them.
+    Drops,
     /// The filter has a listener: the kernel refuses it with `EBUSY`.
     Listener,
     /// The strict mode, which the kernel refuses with `EINVAL`, also in a sealed run.

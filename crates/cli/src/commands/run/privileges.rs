@@ -61,10 +61,10 @@ impl Typed {
         options.strip_suffix(&["--".to_owned()]).unwrap_or(options)
     }
 
-    /// Returns the command line of the same run, sealed.
-    pub fn sealed(&self) -> String {
+    /// Returns the command line of the same run, with `option`.
+    pub fn with(&self, option: &str) -> String {
         let (run, options) = self.run.split_at(self.run.len().min(2));
-        shell(&[run, &["--sealed".to_owned()], options, &self.command].concat())
+        shell(&[run, &[option.to_owned()], options, &self.command].concat())
     }
 
     /// Returns what to do so that programs gain privileges of the kind `gain`: a command line.

@@ -63,7 +63,9 @@ fn check(caller: &Caller, pending: &PendingCall, decision: &Decision) {
             assert_eq!((call, pending.descriptor(0)), (Call::SyncFileRange, -1));
         }
         Decision::Unmount(_) => assert_eq!(call, Call::Umount),
-        Decision::FlushDevice | Decision::Freeze => assert_eq!(call, Call::Ioctl),
+        Decision::FlushDevice | Decision::Freeze | Decision::Detach => {
+            assert_eq!(call, Call::Ioctl);
+        }
         Decision::EndMachine => assert_eq!(call, Call::Reboot),
         Decision::OwnFilter(_) => assert!(matches!(call, Call::Seccomp | Call::Prctl)),
         Decision::Rewrite(change) => check_change(caller, pending, change),

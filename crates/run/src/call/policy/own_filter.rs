@@ -8,7 +8,10 @@ use super::{Decision, PendingCall};
 use crate::call::caller::Memory;
 use crate::call::lookups::Lookups;
 use crate::report::protocol::OwnFilter;
-use synconce_filter::{Abi, Call, args};
+use synconce_filter::{
+    Abi, Call, FilterVerdict, HANDSHAKE_FLAGS, HANDSHAKE_SEALED_ERRNO, Instruction, Program,
+    SeccompData, args, interpret,
+};
 
 /// `PR_SET_SECCOMP` has modes of its own (`SECCOMP_MODE_STRICT`).
 const MODE_STRICT: u32 = 1;
@@ -23,19 +26,19 @@ const ACTION: u32 = 0xffff_0000;
 /// Decides about a call by what it installs.
 pub(super) fn decide(pending: &PendingCall, lookups: &impl Lookups) -> Decision {
     let word = |index| args::low(pending.argument(index));
-    let (is_strict, flags, program) = match pending.call {
+    let (is_strict, flags, address) = match pending.call {
         Call::Seccomp => (word(0) == args::SET_MODE_STRICT, word(1), pending.argument(2)),
         _ => (word(1) == MODE_STRICT, 0, pending.argument(2)),
     };
     if is_strict {
         // seccomp(2) takes no argument for this mode. By a wrong one libseccomp finds out whether
         // the kernel has the call.
-        let is_question = pending.call == Call::Seccomp && (flags != 0 || program != 0);
+        let is_question = pending.call == Call::Seccomp && (flags != 0 || address != 0);
         return if is_question { Decision::Ignore } else { Decision::OwnFilter(OwnFilter::Strict) };
     }
     let memory = lookups.memory().ok();
-    let has_trace = memory.map(|memory| has_trace(&memory, pending.abi, program));
-    if has_trace == Some(None) {
+    let program = memory.map(|memory| read_program(&memory, pending.abi, address));
+    if program == Some(None) {
         // The kernel reads the program before it looks for a listener: EFAULT. By such a call
         // libseccomp finds out which flags the kernel has.
         return Decision::Ignore;
@@ -43,21 +46,46 @@ pub(super) fn decide(pending: &PendingCall, lookups: &impl Lookups) -> Decision 
     if flags & args::NEW_LISTENER != 0 {
         return Decision::OwnFilter(OwnFilter::Listener);
     }
-    let is_tracer = has_trace == Some(Some(true));
-    if is_tracer { Decision::OwnFilter(OwnFilter::Tracer) } else { Decision::Ignore }
+    match program.flatten() {
+        Some(program) if drops_syncs(&program, pending.abi) => {
+            Decision::OwnFilter(OwnFilter::Drops)
+        }
+        Some(program) if has_trace(&program) => Decision::OwnFilter(OwnFilter::Tracer),
+        _ => Decision::Ignore,
+    }
 }
 
-/// Whether an instruction of the program at `address` (struct sock_fprog) returns
-/// `SECCOMP_RET_TRACE`. `None` if the program cannot be read.
-fn has_trace(memory: &Memory, abi: Abi, address: u64) -> Option<bool> {
+/// Reads the program at `address` (struct sock_fprog). `None` if the program cannot be read.
+fn read_program(memory: &Memory, abi: Abi, address: u64) -> Option<Program> {
     let length = u64::from(u16::from_ne_bytes(memory.bytes(address).ok()?)).min(MOST);
     // The pointer follows the length at its own alignment.
     let width = abi.pointer_width();
     let [program] = memory.pointers(address + width, 1, width).ok()?[..] else { return None };
-    let returns_trace = |index: u64| {
-        let [low, high, _, _, operand @ ..] = memory.bytes::<8>(program + 8 * index).ok()?;
-        let is_return = u16::from_ne_bytes([low, high]) == RETURN;
-        Some(is_return && u32::from_ne_bytes(operand) & ACTION == RET_TRACE)
+    let instruction = |index: u64| {
+        let [low, high, jt, jf, k @ ..] = memory.bytes::<8>(program + 8 * index).ok()?;
+        let (code, k) = (u16::from_ne_bytes([low, high]), u32::from_ne_bytes(k));
+        Some(Instruction { code, jt, jf, k })
     };
-    (0..length).map(returns_trace).try_fold(false, |any, one| Some(any | one?))
+    (0..length).map(instruction).collect::<Option<_>>().map(Program::from_instructions)
+}
+
+/// Whether an instruction returns `SECCOMP_RET_TRACE`.
+fn has_trace(program: &Program) -> bool {
+    let is_trace = |one: &Instruction| one.code == RETURN && one.k & ACTION == RET_TRACE;
+    program.instructions().iter().any(is_trace)
+}
+
+/// Whether the program answers fsync(2) with success, and is no sealed program of synconce, whose
+/// user commits what it holds. An answer without a listener precedes that of the run.
+fn drops_syncs(program: &Program, abi: Abi) -> bool {
+    let answer = |call: Call, args| {
+        let nr = call.numbers(abi).next()?.cast_signed();
+        let data = SeccompData { nr, arch: abi.audit_arch(), instruction_pointer: 0, args };
+        interpret(program, &data).ok()
+    };
+    let mut question = [u64::from(u32::MAX), 0, 0, 0, 0, 0];
+    question[args::sync_file_range_flags_index(abi)] = HANDSHAKE_FLAGS.into();
+    answer(Call::Fsync, [0; 6]) == Some(FilterVerdict::Errno(0))
+        && answer(Call::SyncFileRange, question)
+            != Some(FilterVerdict::Errno(HANDSHAKE_SEALED_ERRNO))
 }

@@ -1,6 +1,7 @@
-//! Calls that unmount or freeze a file system.
+//! Calls that unmount or freeze a file system, or detach a loop device.
 
 use super::Responder;
+use super::callers_file::callers_file;
 use crate::call::policy::PendingCall;
 use crate::call::rules::{Blocking, MayBlock};
 use crate::commit::active::unmounting::Unmounting;
@@ -22,6 +23,21 @@ impl Responder {
         let never_held = |_: &mut _| Admission::Passed(PassReason::NeverHeld);
         self.admit(pending, &[], blocking, never_held)?;
         self.pass(pending, PassReason::NeverHeld);
+        Ok(())
+    }
+
+    /// Writes out a loop device before the kernel detaches the device from its file. After that
+    /// the kernel fails the writes of the device (`loop_queue_rq`, drivers/block/loop.c), so the
+    /// commit would come too late for a held sync().
+    pub(super) fn detach(&self, pending: &PendingCall, blocking: Blocking) -> Result<(), MayBlock> {
+        if blocking == Blocking::Refused {
+            return Err(MayBlock);
+        }
+        if let Ok(device) = callers_file(pending) {
+            // sync(2) reports no error either.
+            let _ = rustix::fs::fsync(device);
+        }
+        self.leave(pending);
         Ok(())
     }
 }

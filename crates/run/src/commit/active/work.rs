@@ -135,6 +135,7 @@ fn find(device: DeviceId, via: Via, before: &HashSet<DeviceId>) -> Pins {
             adopt(&mut pins, via.thread, device, &path, before);
         }
     }
+    pins.name_as_in(&mounts::read("self").unwrap_or_default());
     if let Ok(path) = file.read_link() {
         pins.note_owned(&path);
     }
