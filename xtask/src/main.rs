@@ -1,4 +1,5 @@
-//! Tasks of the project: `cargo xtask generate`, `licences`, `sbom`, `provenance`, `prove` and `fuzz`.
+//! Tasks of the project: `cargo xtask generate`, `licences`, `sbom`, `provenance`, `prove` and
+//! `fuzz`.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

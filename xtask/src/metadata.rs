@@ -17,8 +17,8 @@ pub fn metadata(target: &str) -> Result<Value, Box<dyn Error>> {
     Ok(serde_json::from_str(&cargo(&arguments)?)?)
 }
 
-/// Returns `NAME vVERSION` of each package in the binaries that are shipped for a target: synconce and
-/// its test rig.
+/// Returns `NAME vVERSION` of each package in the binaries that are shipped for a target: synconce
+/// and its test rig.
 pub fn shipped(target: &str) -> Result<Vec<String>, Box<dyn Error>> {
     let tree = ["tree", "--package=synconce", "--package=synconce-testkit", "--edges=normal"];
     let format = ["--prefix=none", "--format={p}", "--locked", "--offline", "--target", target];

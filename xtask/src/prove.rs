@@ -44,8 +44,8 @@ const LONG: [&str; 14] = [
     "300",
 ];
 
-/// The packages to build: all, as for the tests. Cargo unites the features of the packages that it builds,
-/// so another selection would compile dependencies a second time.
+/// The packages to build: all, as for the tests. Cargo unites the features of the packages that it
+/// builds, so another selection would compile dependencies a second time.
 const WORKSPACE: [&str; 4] = ["build", "--quiet", "--locked", "--workspace"];
 
 /// Builds the mutants. The program goes to `mutated`, and its intermediate files go to `target`.
@@ -57,8 +57,8 @@ fn build_mutants(cargo: &OsStr, target: &Path, mutated: &Path) -> Result<(), Str
     run(&mut mutants)
 }
 
-/// Runs `prove` with the arguments `words`; `--quick` stands for the arguments of CI. With `--build`
-/// alone it only builds the mutants, and changes no program that a test executes.
+/// Runs `prove` with the arguments `words`; `--quick` stands for the arguments of CI. With
+/// `--build` alone it only builds the mutants, and changes no program that a test executes.
 pub fn prove(words: &[&str]) -> Result<String, String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let target =

@@ -1,7 +1,7 @@
-//! Which commit the files of a release were made of: an [in-toto statement] with [SLSA provenance 1].
-//! It has no signature. The same commit and files make the same text: it has no time. The compiler is the
-//! one that the programs name, because a program of `packaging/build --binary` may be of another one than
-//! this machine's.
+//! Which commit the files of a release were made of: an [in-toto statement] with
+//! [SLSA provenance 1]. It has no signature. The same commit and files make the same text: it has
+//! no time. The compiler is the one that the programs name, because a program of
+//! `packaging/build --binary` may be of another one than this machine's.
 //!
 //! [in-toto statement]: https://github.com/in-toto/attestation/blob/main/spec/v1/statement.md
 //! [SLSA provenance 1]: https://slsa.dev/spec/v1.0/provenance
@@ -11,8 +11,8 @@ use std::collections::BTreeSet;
 use std::error::Error;
 use std::fs;
 
-/// Returns the statement as JSON, for the files in `sums`, the path of an output of sha256sum(1), which
-/// were made of the files `programs`.
+/// Returns the statement as JSON, for the files in `sums`, the path of an output of sha256sum(1),
+/// which were made of the files `programs`.
 pub fn make(
     version: &str,
     commit: &str,

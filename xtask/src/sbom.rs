@@ -1,5 +1,5 @@
-//! The SBOM of the shipped binaries, in CycloneDX 1.5. The same `Cargo.lock` makes the same text: it
-//! has neither a time nor a serial number nor a path.
+//! The SBOM of the shipped binaries, in CycloneDX 1.5. The same `Cargo.lock` makes the same text:
+//! it has neither a time nor a serial number nor a path.
 
 use crate::metadata::{metadata, shipped};
 use serde_json::{Value, json};

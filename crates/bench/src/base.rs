@@ -30,8 +30,8 @@ const EXTRA: &str = "eatmydata";
 const VERSIONED: [&str; 4] = ["apt", "dpkg", "libc6", EXTRA];
 
 /// apt's configuration in the base. Packages are kept after an install; a hook of container
-/// images would delete them. Recommended packages are left out, as in most image builds: 55 packages
-/// instead of 123 for the default ones.
+/// images would delete them. Recommended packages are left out, as in most image builds: 55
+/// packages instead of 123 for the default ones.
 const APT_CONFIGURATION: &str = "APT::Keep-Downloaded-Packages \"true\";\n\
                                  Acquire::Languages \"none\";\n\
                                  APT::Install-Recommends \"false\";\n";

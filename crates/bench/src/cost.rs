@@ -19,8 +19,8 @@ use std::path::{Path, PathBuf};
 
 /// Starts of `true` per sample.
 const STARTS: u32 = 20;
-/// Held fsync calls per sample. A sample has five times as many openat calls and fifty times as many
-/// getppid calls.
+/// Held fsync calls per sample. A sample has five times as many openat calls and fifty times as
+/// many getppid calls.
 const CALLS: u64 = 20_000;
 /// Real fsync calls per sample: fewer, because each may wait for a disk.
 const SYNCS: u64 = 200;
@@ -39,7 +39,8 @@ const WAYS: [(&str, Option<&[&str]>); 5] = [
 const LOOPS: [(&str, Option<&str>, u64); 3] =
     [("fsync", Some("{file}"), 1), ("getppid", None, 50), ("openat", Some("{file}"), 5)];
 
-/// Runs the scenario and returns its report. The disk of the work directory matters for the bare fsync.
+/// Runs the scenario and returns its report. The disk of the work directory matters for the bare
+/// fsync.
 ///
 /// # Errors
 /// A variant fails, or an interrupt arrives. The logs of a failure stay in place, and the error
@@ -60,8 +61,8 @@ pub fn measure(common: &Common, synconce: &Path) -> Result<BenchReport, Error> {
 /// The number of syncs in the example with which the report ends.
 const JOB: f64 = 1_000.0;
 
-/// Returns the sentence about what [`JOB`] held syncs save if an fsync takes `bare` nanoseconds, and
-/// held `held`. It fits in 80 columns.
+/// Returns the sentence about what [`JOB`] held syncs save if an fsync takes `bare` nanoseconds,
+/// and held `held`. It fits in 80 columns.
 fn finding(bare: f64, held: f64) -> Observation {
     let job = match JOB * (bare - held) {
         saved if saved > 0.0 => format!("save about {}", quantity(saved)),

@@ -54,8 +54,8 @@ pub(crate) struct Harness<'a> {
 
 impl Harness<'_> {
     /// Runs a scenario of the program `synconce` and returns its report. The logs of a failed
-    /// command stay in place, and the error names them. A directory that was made for the scenario is
-    /// removed, unless something is kept in it.
+    /// command stay in place, and the error names them. A directory that was made for the scenario
+    /// is removed, unless something is kept in it.
     pub(crate) fn measure(
         &self,
         common: &Common,

@@ -280,11 +280,12 @@ pub struct Setup {
     /// Print the changes as a diff on standard output, and write nothing
     #[arg(short = 'n', long)]
     pub dry_run: bool,
-    /// Exit with 0 if the set-up would change nothing and the running daemon has it, else with 1; print the diff; change no file
+    /// Exit with 0 if the set-up would change nothing and the running daemon has it, else with 1;
+    /// print the diff; change no file
     ///
     /// With a running daemon, and with Podman, which has none, root also runs a build step and an
-    /// ordinary container, without a network, to see which of them is held: with buildkit the step alone,
-    /// with containerd two containers. They are removed.
+    /// ordinary container, without a network, to see which of them is held: with buildkit the step
+    /// alone, with containerd two containers. They are removed.
     #[arg(long, conflicts_with_all = ["dry_run", "undo"])]
     pub check: bool,
     /// Restore every file as it was before
@@ -342,16 +343,16 @@ pub struct StatusArguments {
     pub root: Option<PathBuf>,
     /// Remove the markers of each interrupted run ID, after you threw away or repaired its result
     ///
-    /// The first characters of an ID are enough where they name one run. If a run cannot be cleared,
-    /// the others are, and the exit code is 125.
+    /// The first characters of an ID are enough where they name one run. If a run cannot be
+    /// cleared, the others are, and the exit code is 125.
     #[arg(long, value_name = "ID", num_args = 1..)]
     #[arg(add = ArgValueCompleter::new(values::interrupted_runs))]
     pub clear: Vec<String>,
     /// Install every package again after the interrupted run ID, whose command ran apt or dpkg
     ///
     /// Runs one command after the other, each printed first, and stops at the first that fails,
-    /// with its exit code. It can be repeated. At the end, type what it prints: the command that was
-    /// cut short, and --clear. It acts in the --root of the run. With --root, it acts in DIR,
+    /// with its exit code. It can be repeated. At the end, type what it prints: the command that
+    /// was cut short, and --clear. It acts in the --root of the run. With --root, it acts in DIR,
     /// which must have the marker of the run. Only as root, and only for runs of your own.
     #[arg(long, value_name = "ID", conflicts_with_all = ["json", "clear", "quiet", "format"])]
     #[arg(add = ArgValueCompleter::new(values::interrupted_runs))]

@@ -12,8 +12,8 @@ use synconce_fs::Progress;
 /// The signal that has cancelled the verb; 0 if none has.
 static CANCELLED_BY: LazyLock<Arc<AtomicUsize>> = LazyLock::new(Arc::default);
 
-/// The first socket is readable once a signal has cancelled the verb. The second stays open: without
-/// a writer the first would be readable at once.
+/// The first socket is readable once a signal has cancelled the verb. The second stays open:
+/// without a writer the first would be readable at once.
 static CANCELLATION: OnceLock<(UnixStream, UnixStream)> = OnceLock::new();
 
 /// Returns the signal that has cancelled the verb, if one has.

@@ -46,8 +46,8 @@ pub fn render<const N: usize>(
     rows.iter().map(line).collect()
 }
 
-/// Returns `line` broken between words where it is longer than `limit`. The blanks at its begin, and two
-/// more, begin each further line.
+/// Returns `line` broken between words where it is longer than `limit`. The blanks at its begin,
+/// and two more, begin each further line.
 pub fn fit(line: &str, limit: Option<usize>) -> String {
     let Some(limit) = limit else { return line.to_owned() };
     let blanks = line.len() - line.trim_start().len();

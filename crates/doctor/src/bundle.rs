@@ -1,8 +1,10 @@
-//! Takes names out of a report, so that a stranger may read the report. Pure: values in, values out.
+//! Takes names out of a report, so that a stranger may read the report. Pure: values in, values
+//! out.
 //!
 //! A word of a text stays only if `bundle/words.txt` lists the word: it has the words that synconce
-//! itself uses. Every other word becomes a placeholder, so no list of secrets has to be complete. In
-//! a text a number of more than three digits is such a word, too. Figures are no texts, and stay.
+//! itself uses. Every other word becomes a placeholder, so no list of secrets has to be complete.
+//! In a text a number of more than three digits is such a word, too. Figures are no texts, and
+//! stay.
 //!
 //! Some listed words are names of people, too: `may`, `ruby`, `will`. Messages need them, so they
 //! stay. In a path below `/home`, `/media` or `/run/media` each name is hidden by its place
@@ -30,8 +32,8 @@ const PROGRAM_VERSION: &str = "version";
 const DISTRIBUTION: &str = "distribution";
 /// Fields with the number of a user.
 const USERS: [&str; 2] = ["owner", "user"];
-/// The field with the words of a command, of which the first stays: the program. Of a build step, which has
-/// them in one text, none stays: the first is a shell.
+/// The field with the words of a command, of which the first stays: the program. Of a build step,
+/// which has them in one text, none stays: the first is a shell.
 const COMMAND: &str = "command";
 /// The field with commands to repeat, which have the words of commands.
 const ADVICE: &str = "advice";

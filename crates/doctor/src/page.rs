@@ -132,8 +132,8 @@ impl Part {
         (chart.bars.len() > 1).then_some(Self::Chart(chart))
     }
 
-    /// Returns a table of the first of `all`. Each column has a head and the cell of a row. The columns
-    /// in which no row has anything are left out.
+    /// Returns a table of the first of `all`. Each column has a head and the cell of a row. The
+    /// columns in which no row has anything are left out.
     fn table<T, const N: usize>(
         title: &'static str,
         all: &[T],

@@ -6,8 +6,8 @@ use synconce_durable::text::quote;
 /// The file that names them for all programs, whatever their environment.
 pub const PRELOAD_FILE: &str = "/etc/ld.so.preload";
 
-/// Returns the libraries that `text` names: the text of [`PRELOAD_FILE`], which may have comments, or
-/// that of `LD_PRELOAD`.
+/// Returns the libraries that `text` names: the text of [`PRELOAD_FILE`], which may have comments,
+/// or that of `LD_PRELOAD`.
 pub fn preloads(text: &str) -> Vec<String> {
     let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default());
     let names = lines.flat_map(|line| line.split([' ', '\t', ':']));
@@ -19,7 +19,8 @@ pub fn dropper(library: &str) -> Option<&'static str> {
     ["eatmydata", "nosync"].into_iter().find(|name| library.contains(name))
 }
 
-/// Returns the command that takes `library` out of [`PRELOAD_FILE`], whatever its directory and version.
+/// Returns the command that takes `library` out of [`PRELOAD_FILE`], whatever its directory and
+/// version.
 pub fn preload_removal(library: &str) -> String {
     let name = library.rsplit('/').next().unwrap_or(library);
     let name = name.split(".so").next().unwrap_or(name);

@@ -1,7 +1,7 @@
 //! Figures as they are shown: rounded, in their largest unit.
 
-/// Rounds `value`, of which there is at least so much, down to a multiple of `digit`. The error of a
-/// number such as 0.3 takes no digit away.
+/// Rounds `value`, of which there is at least so much, down to a multiple of `digit`. The error of
+/// a number such as 0.3 takes no digit away.
 pub(crate) fn floor(value: f64, digit: f64) -> f64 {
     (value / digit + 1e-6).floor() * digit
 }

@@ -89,8 +89,9 @@ impl<F: Fn() -> bool> Upload<F> {
         Ok(UploadAnswer { status, text })
     }
 
-    /// Ends a request whose body `error` has interrupted, and waits until dockerd has removed what it has
-    /// of the body. Returns why the body ended: the answer, if dockerd has closed the connection.
+    /// Ends a request whose body `error` has interrupted, and waits until dockerd has removed what
+    /// it has of the body. Returns why the body ended: the answer, if dockerd has closed the
+    /// connection.
     pub(crate) fn cut(self, error: io::Error) -> io::Error {
         let is_closed = [ErrorKind::BrokenPipe, ErrorKind::ConnectionReset].contains(&error.kind());
         let is_shut = self.stream.shutdown(Shutdown::Write).is_ok();

@@ -1,8 +1,9 @@
 //! The boot of the kernel, also where a container has a boot id of its own.
 //!
 //! systemd-nspawn and LXC mount a file on the kernel's `boot_id` (`setup_boot_id` in nspawn.c): a
-//! container that is made anew gets another id there, and the kernel has not stopped. `ProcSubset=pid`
-//! of systemd hides the file. In both cases a detached mount of procfs shows the kernel's id.
+//! container that is made anew gets another id there, and the kernel has not stopped.
+//! `ProcSubset=pid` of systemd hides the file. In both cases a detached mount of procfs shows the
+//! kernel's id.
 
 use crate::error::{Context, Error};
 use crate::{mutant, record};
@@ -23,9 +24,9 @@ const PROC_SUPER_MAGIC: u64 = 0x9fa0;
 /// Returns the boot id of the running kernel (random(4)).
 ///
 /// # Errors
-/// Names the file, which a sandbox can hide or cover. The mount of procfs needs CAP_SYS_ADMIN. In another
-/// user namespace than the initial one, it also needs a /proc without locked mounts below it
-/// (mount_namespaces(7); `mount_too_revealing` in fs/namespace.c).
+/// Names the file, which a sandbox can hide or cover. The mount of procfs needs CAP_SYS_ADMIN. In
+/// another user namespace than the initial one, it also needs a /proc without locked mounts below
+/// it (mount_namespaces(7); `mount_too_revealing` in fs/namespace.c).
 pub fn kernel_boot_id() -> Result<String, Error> {
     match record::boot_id() {
         Ok(id) if mutant::is("hold-boot-of-container") || is_of_kernel() => Ok(id),

@@ -16,8 +16,8 @@ pub fn open(root: &Path, path: &Path) -> Result<OwnedFd, Errno> {
     open_at(&open_root(root)?, path, OFlags::RDONLY)
 }
 
-/// Returns the path of the directory `path`, relative to `root`, by which links lead where they lead in
-/// a process whose root is `root`. The last directories of `path` may be missing.
+/// Returns the path of the directory `path`, relative to `root`, by which links lead where they
+/// lead in a process whose root is `root`. The last directories of `path` may be missing.
 ///
 /// # Errors
 /// Those of openat2(2); `ELOOP` for a link that leads nowhere.

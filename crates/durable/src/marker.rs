@@ -62,12 +62,12 @@ impl Marker {
         Self::arm_in(state.join(RUNS), record, None)
     }
 
-    /// Arms the marker of `record` in `root`, the root of another system, as [`Marker::arm`] does. No
-    /// link in `root` leads out of it.
+    /// Arms the marker of `record` in `root`, the root of another system, as [`Marker::arm`] does.
+    /// No link in `root` leads out of it.
     ///
-    /// The directories of the marker are made only when the marker is engaged, because some programs
-    /// that install a system refuse a root that is not empty. The directories are removed with the
-    /// marker.
+    /// The directories of the marker are made only when the marker is engaged, because some
+    /// programs that install a system refuse a root that is not empty. The directories are removed
+    /// with the marker.
     ///
     /// # Errors
     /// Those of [`Marker::arm`]; a link that leads nowhere.

@@ -10,8 +10,8 @@ use std::sync::OnceLock;
 #[cfg(feature = "mutants")]
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
-/// Whether the step `name` is removed (`SYNCONCE_MUTANT`). The variable is read once: a supervisor that
-/// serves survivors has no environment.
+/// Whether the step `name` is removed (`SYNCONCE_MUTANT`). The variable is read once: a supervisor
+/// that serves survivors has no environment.
 #[cfg(feature = "mutants")]
 pub fn is(name: &str) -> bool {
     static MUTANT: OnceLock<Option<OsString>> = OnceLock::new();

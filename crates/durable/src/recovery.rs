@@ -72,10 +72,10 @@ pub fn markers_among(state: &Path, left: &mut usize) -> Result<(Vec<FoundMarker>
     }
 }
 
-/// Returns the markers in the root of another system, in [`RUNS`] of its state directory. Their paths
-/// are those by which this process opens them while the second value lives. Links are followed as in
-/// a process whose root is `root`: the author of that system may have made a link to a directory of
-/// this system.
+/// Returns the markers in the root of another system, in [`RUNS`] of its state directory. Their
+/// paths are those by which this process opens them while the second value lives. Links are
+/// followed as in a process whose root is `root`: the author of that system may have made a link to
+/// a directory of this system.
 ///
 /// # Errors
 /// Those of [`markers`].

@@ -114,9 +114,9 @@ pub fn make_runtime(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether files may be made in `directory`, the directory of run files: the user named the directory, or
-/// it is in memory. In an image build `/run` is part of the new layer, where the directory and its
-/// parent's changed mtime would stay.
+/// Whether files may be made in `directory`, the directory of run files: the user named the
+/// directory, or it is in memory. In an image build `/run` is part of the new layer, where the
+/// directory and its parent's changed mtime would stay.
 pub fn may_hold_run_files(directory: &Path) -> bool {
     let system = directory.ancestors().find_map(|above| rustix::fs::statfs(above).ok());
     is_runtime_named() || system.is_some_and(|it| is_memory_magic(it.f_type as u64))

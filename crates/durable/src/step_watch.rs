@@ -1,11 +1,12 @@
-//! What `synconce doctor -- COMMAND` and `synconce-oci` say to each other about the steps of an image
-//! build that are watched and not held.
+//! What `synconce doctor -- COMMAND` and `synconce-oci` say to each other about the steps of an
+//! image build that are watched and not held.
 //!
-//! doctor listens on a socket in the directory of run files. A `synconce-oci` that makes the container
-//! of a step connects, sends [`ASK`] and a line with the [`WatchedStep`], and gets one byte. The
-//! connection stays open until the step's own process starts: doctor serves at least as long. After
-//! [`WATCH`] the runtime connects, too, and hands over the listener of the step's filter, in the form
-//! that the runtime specification gives (`config-linux.md`, *The Container Process State*).
+//! doctor listens on a socket in the directory of run files. A `synconce-oci` that makes the
+//! container of a step connects, sends [`ASK`] and a line with the [`WatchedStep`], and gets one
+//! byte. The connection stays open until the step's own process starts: doctor serves at least as
+//! long. After [`WATCH`] the runtime connects, too, and hands over the listener of the step's
+//! filter, in the form that the runtime specification gives (`config-linux.md`, *The Container
+//! Process State*).
 
 use crate::standard_paths;
 use serde::{Deserialize, Serialize};
@@ -15,8 +16,8 @@ use std::path::PathBuf;
 pub const ASK: u8 = b'?';
 /// The answer: doctor watches the step, by the listener that the runtime hands over.
 pub const WATCH: u8 = b'w';
-/// The answer: the step descends from the command that doctor watches, and so is seen already. It is
-/// not held.
+/// The answer: the step descends from the command that doctor watches, and so is seen already. It
+/// is not held.
 pub const LEAVE: u8 = b'l';
 
 /// The most characters of the command of a step.

@@ -58,9 +58,9 @@ pub const Q_SYNC: u32 = 0x80_0001;
 /// How far `QCMD` shifts a command; the type of quota is in the bits below.
 pub(crate) const QUOTA_COMMAND_SHIFT: u32 = 8;
 
-/// The commands of reboot(2) that end the machine without a sync: `LINUX_REBOOT_CMD_RESTART`, `HALT`,
-/// `POWER_OFF`, `RESTART2` and `KEXEC` (include/uapi/linux/reboot.h). Before `SW_SUSPEND` the kernel
-/// syncs by itself.
+/// The commands of reboot(2) that end the machine without a sync: `LINUX_REBOOT_CMD_RESTART`,
+/// `HALT`, `POWER_OFF`, `RESTART2` and `KEXEC` (include/uapi/linux/reboot.h). Before `SW_SUSPEND`
+/// the kernel syncs by itself.
 pub(crate) const ENDS_OF_MACHINE: [u32; 5] =
     [0x0123_4567, 0xCDEF_0123, 0x4321_FEDC, 0xA1B2_C3D4, 0x4558_4543];
 /// Which argument of reboot(2) has the command.

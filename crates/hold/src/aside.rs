@@ -228,8 +228,8 @@ fn refuse(mounted: Option<(PathBuf, PathBuf)>) -> Result<(), AsideError> {
     }
 }
 
-/// Returns the first of `paths` on or below which a file system is mounted at a point that `counts`,
-/// and the mount point.
+/// Returns the first of `paths` on or below which a file system is mounted at a point that
+/// `counts`, and the mount point.
 fn mount_below<'a>(
     paths: impl IntoIterator<Item = &'a PathBuf>,
     counts: impl Fn(&Path) -> bool,

@@ -31,8 +31,8 @@ pub enum AfterCrash {
     Refuse,
 }
 
-/// Makes [`HeldKind`] of a table: each kind, its word in a hold's file, and its name in messages. A kind
-/// cannot be missing in [`HeldKind::ALL`].
+/// Makes [`HeldKind`] of a table: each kind, its word in a hold's file, and its name in messages. A
+/// kind cannot be missing in [`HeldKind::ALL`].
 macro_rules! held_kinds {
     ($($(#[$doc:meta])* $kind:ident, $word:literal, $name:literal;)*) => {
         /// What a held path is.
@@ -300,9 +300,9 @@ pub fn path_of(name: &OsStr) -> PathBuf {
     }
 }
 
-/// Whether `name` can be the name of a daemon's systemd unit: at most 255 letters, digits and `:-_.\@`
-/// (systemd.unit(5)). systemctl(1) takes a name without a type for a service, and one that begins
-/// with `-` for an option.
+/// Whether `name` can be the name of a daemon's systemd unit: at most 255 letters, digits and
+/// `:-_.\@` (systemd.unit(5)). systemctl(1) takes a name without a type for a service, and one that
+/// begins with `-` for an option.
 fn is_unit(name: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || br":-_.\@".contains(&byte);
     let begins_well = name.starts_with(|first: char| !".@-".contains(first));

@@ -33,8 +33,8 @@ struct Level {
 }
 
 impl Entries<'_> {
-    /// Whether the directory has another device than the first one of the walk: on btrfs each subvolume
-    /// has its own.
+    /// Whether the directory has another device than the first one of the walk: on btrfs each
+    /// subvolume has its own.
     pub fn is_of_another_device(&self) -> bool {
         let device = |level: Option<&Level>| level.map(|level| level.identity.0);
         device(self.above.first()) != device(self.above.last())

@@ -21,12 +21,12 @@ use synconce_sys::process::{Side, WaitFor, Whose, exit_now, fork, wait};
 /// The byte after the mounts of each namespace in the answer of the child: no path has this byte.
 const END: u8 = 0;
 
-/// Enters each of `namespaces`, and unmounts the mounts there that `chosen` returns, the last mounted
-/// first. Returns the mounts of each namespace afterwards, as its root shows them; `None` for a
-/// namespace that cannot be entered.
+/// Enters each of `namespaces`, and unmounts the mounts there that `chosen` returns, the last
+/// mounted first. Returns the mounts of each namespace afterwards, as its root shows them; `None`
+/// for a namespace that cannot be entered.
 ///
-/// A mount stays if it is in use, covered, locked (mount_namespaces(7)), or below a file system whose
-/// server may not answer. The calling process must have one thread.
+/// A mount stays if it is in use, covered, locked (mount_namespaces(7)), or below a file system
+/// whose server may not answer. The calling process must have one thread.
 ///
 /// # Errors
 /// Those of pipe2(2), fork(2) and read(2).

@@ -19,8 +19,8 @@ pub struct FileId {
     /// When the file was made, in seconds and nanoseconds since 1970. `None` on file systems that
     /// do not record the time (statx(2), STATX_BTIME).
     pub born: Option<(i64, u32)>,
-    /// The generation of the inode, in place of the time of birth. ext4 gives each new file a random
-    /// number.
+    /// The generation of the inode, in place of the time of birth. ext4 gives each new file a
+    /// random number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generation: Option<u32>,
 }

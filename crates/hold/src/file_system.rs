@@ -85,8 +85,9 @@ pub(crate) struct MountId {
     pub is_unique: bool,
 }
 
-/// Opens `path`, or the nearest directory above if `path` does not exist, or if its file system was shut
-/// down: the root of that file system can be opened. Above its mount point is another file system.
+/// Opens `path`, or the nearest directory above if `path` does not exist, or if its file system was
+/// shut down: the root of that file system can be opened. Above its mount point is another file
+/// system.
 fn nearest<'a>(path: &'a Path, mounts: &[Mount]) -> Result<(&'a Path, OwnedFd), Errno> {
     let is_mount_point = |path: &Path| mounts.iter().any(|mount| mount.point == path);
     for above in path.ancestors() {

@@ -1,8 +1,8 @@
-//! What is noted of writes that a disk lost, outside the marker. The kernel reports a lost write once,
-//! so the verb that meets it makes the notes.
+//! What is noted of writes that a disk lost, outside the marker. The kernel reports a lost write
+//! once, so the verb that meets it makes the notes.
 //!
-//! The notes in memory are of one boot: the next boot drops the pages of memory that the disk does not
-//! have.
+//! The notes in memory are of one boot: the next boot drops the pages of memory that the disk does
+//! not have.
 
 use crate::boot;
 use crate::file_id::FileId;
@@ -15,8 +15,8 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use synconce_durable::error::Error;
 
-/// A disk that lost writes, as it was mounted then. The marker has it, and then the journal of what is
-/// set aside, for a restore in a container that is made anew.
+/// A disk that lost writes, as it was mounted then. The marker has it, and then the journal of what
+/// is set aside, for a restore in a container that is made anew.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Loss {
     /// The kernel's boot id. Empty if it could not be read.
@@ -34,8 +34,9 @@ impl Loss {
         }
     }
 
-    /// Whether `system`, which is mounted now, has lost the writes; `None` if that is unknown. A later
-    /// boot or mount shows what the disk has. A loss of an unknown boot counts as one of this boot.
+    /// Whether `system`, which is mounted now, has lost the writes; `None` if that is unknown. A
+    /// later boot or mount shows what the disk has. A loss of an unknown boot counts as one of this
+    /// boot.
     pub(crate) fn is_of(&self, system: &FileSystem) -> Option<bool> {
         if self.is_of_boot() == Some(false) {
             return Some(false);
@@ -54,9 +55,9 @@ impl Loss {
     }
 }
 
-/// Notes that `systems` have lost writes of the hold `name`: for the next recovery ([`is_noted`]), for a
-/// restore ([`is_noted_for_restore`]), and beside the files at those of `places` that are there, for a
-/// hold whose marker is lost with its container.
+/// Notes that `systems` have lost writes of the hold `name`: for the next recovery ([`is_noted`]),
+/// for a restore ([`is_noted_for_restore`]), and beside the files at those of `places` that are
+/// there, for a hold whose marker is lost with its container.
 ///
 /// # Errors
 /// Names the first note in memory that could not be made.
@@ -91,8 +92,8 @@ pub(crate) fn note_for_restore(name: &str, system: &FileSystem) -> Result<(), Er
     make(name, &unsynced(system))
 }
 
-/// Whether [`note_for_restore`] was called for `system`, or may have been. The next mount is another
-/// `system`.
+/// Whether [`note_for_restore`] was called for `system`, or may have been. The next mount is
+/// another `system`.
 pub(crate) fn is_noted_for_restore(name: &str, system: &FileSystem) -> bool {
     has(name, &unsynced(system))
 }

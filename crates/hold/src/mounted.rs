@@ -44,10 +44,11 @@ pub(crate) fn has_failed(system: &FileSystem) -> bool {
         || is_aborted(system, &mounts::ours().unwrap_or_default())
 }
 
-/// Whether ext4 has aborted its journal: it shows so (Linux 6.15; before, `abort` alone, of a remount),
-/// or it has counted errors since the hold started, and is read-only or has a journal that has stopped.
-/// A journal that its own timer aborted is shown neither so nor as `ro`: by the stable kernels since
-/// 2024 (6.1.192), and by 6.18. An operator's remount to read-only loses nothing.
+/// Whether ext4 has aborted its journal: it shows so (Linux 6.15; before, `abort` alone, of a
+/// remount), or it has counted errors since the hold started, and is read-only or has a journal
+/// that has stopped. A journal that its own timer aborted is shown neither so nor as `ro`: by the
+/// stable kernels since 2024 (6.1.192), and by 6.18. An operator's remount to read-only loses
+/// nothing.
 fn is_aborted(system: &FileSystem, mounts: &[Mount]) -> bool {
     let Some(mount) = mounts.iter().rev().find(|mount| mount.point == system.point) else {
         return false;

@@ -1,5 +1,5 @@
-//! The note beside a held path: on which boot and super block the overlay of the path is mounted, and
-//! whether the disk has lost writes since. It outlives a marker that is lost.
+//! The note beside a held path: on which boot and super block the overlay of the path is mounted,
+//! and whether the disk has lost writes since. It outlives a marker that is lost.
 
 use crate::boot::{self, kernel_boot_id};
 use crate::file_id::FileId;
@@ -140,7 +140,8 @@ impl Note {
         let (note, is_renamed) = read_note(&scratch).ok()?;
         let words: Vec<_> = note.to_str().ok()?.split(' ').collect();
         let (has_failed, directory_id, boot, rest) = match *words {
-            // The text is from the start of the hold. A later mount may be the one that lost writes.
+            // The text is from the start of the hold. A later mount may be the one that lost
+            // writes.
             [_, id, ..] if is_renamed => (true, id, None, &[][..]),
             [FAILED, id, boot, ref rest @ ..] => (true, id, Some(boot), rest),
             [boot, id, ref rest @ ..] => (false, id, Some(boot), rest),

@@ -37,8 +37,8 @@ const WORK: &str = "work";
 const POINT: &str = "lower";
 
 impl ResolvedPath {
-    /// Holds the path: mounts the overlay over it. The overlay is read-only, until it is known that no
-    /// process has files below open: a lock through the overlay is no lock there.
+    /// Holds the path: mounts the overlay over it. The overlay is read-only, until it is known that
+    /// no process has files below open: a lock through the overlay is no lock there.
     ///
     /// # Errors
     /// Names the act and path. The overlay may be mounted then.
@@ -213,8 +213,8 @@ impl ResolvedPath {
     }
 }
 
-/// The flag of statvfs(2) of a mount that follows no links (`ST_NOSYMFOLLOW`, Linux 5.10). Before Linux
-/// 5.14 fsmount(2) does not know the attribute, and the start fails.
+/// The flag of statvfs(2) of a mount that follows no links (`ST_NOSYMFOLLOW`, Linux 5.10). Before
+/// Linux 5.14 fsmount(2) does not know the attribute, and the start fails.
 const NOSYMFOLLOW: StatVfsMountFlags = StatVfsMountFlags::from_bits_retain(0x2000);
 
 /// Returns the attributes of the mount that `directory` is on, which the overlay gets, too.
@@ -271,8 +271,8 @@ fn has_mark(scratch: &SafeDirectory) -> Result<bool, Error> {
     Ok(scratch.look(OsStr::new("work/work/incompat/volatile"))?.is_some())
 }
 
-/// Makes the mark of [`ResolvedPath::is_marked`] durable, with the names that lead to it: a disk that
-/// comes back after its marker was given up must not look as if it never was held. The
+/// Makes the mark of [`ResolvedPath::is_marked`] durable, with the names that lead to it: a disk
+/// that comes back after its marker was given up must not look as if it never was held. The
 /// directories above are to be synced next.
 fn sync_mark(scratch: &SafeDirectory, work: &SafeDirectory) -> Result<(), Error> {
     for name in ["work/incompat", "work"] {

@@ -66,8 +66,8 @@ impl fmt::Display for Unreached {
     }
 }
 
-/// Returns how a held directory of `record`, which is mounted, stays writable without its overlay: by a
-/// mount of the directory, or of one below it, that was made before the start.
+/// Returns how a held directory of `record`, which is mounted, stays writable without its overlay:
+/// by a mount of the directory, or of one below it, that was made before the start.
 ///
 /// A mount of a directory above is accepted. Each service with `PrivateTmp=` and each container has
 /// a copy of all mounts, mostly without a process that opens the files, and receives the overlay

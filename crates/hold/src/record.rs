@@ -41,7 +41,8 @@ pub struct HoldRecord {
     /// empty `boot` says that nothing shows whether the machine stopped.
     #[serde(default)]
     pub lost: bool,
-    /// A stop or a recovery may have removed the marks beside the files ([`ResolvedPath::is_marked`]).
+    /// A stop or a recovery may have removed the marks beside the files
+    /// ([`ResolvedPath::is_marked`]).
     #[serde(default)]
     pub ending: bool,
     /// Where the held paths are, in the order of `config`. Empty in markers of older versions.
@@ -122,7 +123,8 @@ impl HoldRecord {
         (0..self.held().len()).filter_map(|index| self.place(index).ok()).collect()
     }
 
-    /// Makes root the owner of the directories of all overlays again: see [`ResolvedPath::take_back`].
+    /// Makes root the owner of the directories of all overlays again: see
+    /// [`ResolvedPath::take_back`].
     ///
     /// # Errors
     /// As for [`ResolvedPath::take_back`].
@@ -189,9 +191,9 @@ impl HoldRecord {
     }
 
     /// Writes the first marker of a hold, as [`HoldRecord::write`] does, after the file of
-    /// [`HoldRecord::has_intact`]. The sync of the marker's directory makes that file durable, too, on
-    /// file systems with a journal. Elsewhere a crash may take the file away: the marker is unclean
-    /// anyway after the next boot.
+    /// [`HoldRecord::has_intact`]. The sync of the marker's directory makes that file durable, too,
+    /// on file systems with a journal. Elsewhere a crash may take the file away: the marker is
+    /// unclean anyway after the next boot.
     ///
     /// # Errors
     /// As for [`HoldRecord::write`]. Both files are removed then.
@@ -227,8 +229,8 @@ impl HoldRecord {
         }
     }
 
-    /// Notes that `systems` lost writes. The kernel reports a lost write once, so the next stop would
-    /// not see the error.
+    /// Notes that `systems` lost writes. The kernel reports a lost write once, so the next stop
+    /// would not see the error.
     ///
     /// The disk of the marker may be full. So a file is removed, for which btrfs needs no free
     /// space either. The disk may also be read-only: then a note in memory is enough. After the
@@ -264,8 +266,8 @@ impl HoldRecord {
         !self.losses.is_empty() || !is_intact || lost_writes::is_noted(&self.name)
     }
 
-    /// Keeps the marker of the hold `name` under another name if it is damaged: what is in it may show
-    /// why. A disk that is full or read-only has no room for the name.
+    /// Keeps the marker of the hold `name` under another name if it is damaged: what is in it may
+    /// show why. A disk that is full or read-only has no room for the name.
     pub(crate) fn keep_damaged(name: &str) {
         if Self::read(name).is_err_and(|error| Self::is_damage(&error)) {
             let kept = state_directory::directory().join(format!("{name}{MARKER}.damaged"));

@@ -191,23 +191,24 @@ fn recover_from(
         // The notes that these losses were read from go before the marker does.
         record.write()?;
     }
-    // Without losses a damaged marker stays: the next recovery gives the same reason, and does not depend
-    // on the marks beside the files.
+    // Without losses a damaged marker stays: the next recovery gives the same reason, and does not
+    // depend on the marks beside the files.
     match fate {
         Fate::Wipe(reason) => wipe(&record, places, reason),
         _ => keep(&mut record, &places, reason),
     }
 }
 
-/// Returns what a wipe of the hold that had `config` sets aside. `set_aside` may leave a held path out.
+/// Returns what a wipe of the hold that had `config` sets aside. `set_aside` may leave a held path
+/// out.
 fn paths_to_wipe(config: &Config) -> Vec<PathBuf> {
     let mut paths = config.to_set_aside();
     paths.extend(config.hold.iter().map(|held| held.path.clone()));
     paths
 }
 
-/// Refuses a wipe of the hold that had `config` if its renames would fail. The marks are still beside the
-/// files then, and show the hold if the marker is lost before the next call.
+/// Refuses a wipe of the hold that had `config` if its renames would fail. The marks are still
+/// beside the files then, and show the hold if the marker is lost before the next call.
 fn prepare_wipe(config: &Config, lock: &Lock) -> Result<(), RecoverError> {
     // The guard has the files open, too.
     lock.end_guard()?;
@@ -215,8 +216,8 @@ fn prepare_wipe(config: &Config, lock: &Lock) -> Result<(), RecoverError> {
     Ok(aside::refuse_mounts(&paths_to_wipe(config))?)
 }
 
-/// Syncs the disks of `places` before a wipe, which does not use the files: what a disk has lost is for a
-/// restore, and durable in the marker until the journal has it.
+/// Syncs the disks of `places` before a wipe, which does not use the files: what a disk has lost is
+/// for a restore, and durable in the marker until the journal has it.
 fn sync_for_wipe(record: &mut HoldRecord, places: &[ResolvedPath]) -> Result<(), Error> {
     // The marker may name no disk: its own disk was full. A disk that failed may show so by itself.
     let is_unnamed = record.losses.is_empty() && unclean(record) == Some(Unclean::WriteBack);
@@ -240,8 +241,8 @@ fn sync_for_wipe(record: &mut HoldRecord, places: &[ResolvedPath]) -> Result<(),
     if record.losses.is_empty() { Ok(()) } else { record.write() }
 }
 
-/// Returns the losses of the hold of `record`, which was at `places`. A loss without a super block is
-/// replaced by a loss of each disk as mounted now.
+/// Returns the losses of the hold of `record`, which was at `places`. A loss without a super block
+/// is replaced by a loss of each disk as mounted now.
 fn losses(record: &HoldRecord, places: &[ResolvedPath]) -> Result<Vec<Loss>, Error> {
     let mut losses = record.losses.clone();
     let are_all_known = !losses.iter().any(Loss::is_unseen);
@@ -327,8 +328,8 @@ fn decide(config: &Config, decision: Decision, is_certain: bool, reason: String)
     }
 }
 
-/// Sets aside the files of the hold of `record`, which was at `places`, and removes the marker after all
-/// renames are durable.
+/// Sets aside the files of the hold of `record`, which was at `places`, and removes the marker
+/// after all renames are durable.
 fn wipe(
     record: &HoldRecord,
     places: Vec<ResolvedPath>,
@@ -341,8 +342,8 @@ fn wipe(
         HoldRecord::clear(name)?;
     }
     let paths = paths_to_wipe(config);
-    // Until the renames are durable, the marks beside the files show the hold: the marker may be lost
-    // with its container. Marks in a directory that is renamed itself would go with it.
+    // Until the renames are durable, the marks beside the files show the hold: the marker may be
+    // lost with its container. Marks in a directory that is renamed itself would go with it.
     let moved = aside::expand(&paths)?;
     let (moving, staying): (Vec<_>, Vec<_>) = places
         .into_iter()

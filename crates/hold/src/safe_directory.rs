@@ -58,9 +58,9 @@ impl SafeDirectory {
         if_there(Self::open(path))
     }
 
-    /// Opens the directory to which `path` leads. Creates missing directories with mode 0711, so that
-    /// the daemon's user can pass them. Calls `made` for each new directory, with the directory above it
-    /// and its name.
+    /// Opens the directory to which `path` leads. Creates missing directories with mode 0711, so
+    /// that the daemon's user can pass them. Calls `made` for each new directory, with the
+    /// directory above it and its name.
     pub fn make_all(path: &Path, mut made: impl FnMut(Self, OsString)) -> Result<Self, Error> {
         let is_missing = |path: &&Path| path.symlink_metadata().is_err();
         let missing: Vec<_> = path.ancestors().take_while(is_missing).collect();
@@ -124,8 +124,8 @@ impl SafeDirectory {
         opened.on("cannot open", &self.path.join(name))
     }
 
-    /// Opens the directory `name`, which root made and no other user may write to; `None` if it does
-    /// not exist.
+    /// Opens the directory `name`, which root made and no other user may write to; `None` if it
+    /// does not exist.
     ///
     /// # Errors
     /// [`Astray::NotOfRoot`] for anything else of this name.
@@ -146,9 +146,9 @@ impl SafeDirectory {
         Ok(stat.st_uid == 0 && stat.st_mode & OF_OTHERS == 0)
     }
 
-    /// Opens the directory `name` as [`SafeDirectory::inner`] does. If it has the inode number and the
-    /// birth time of `made`, a directory that root created, sets its owner to root again. Without a
-    /// birth time the directory is not trusted: inode numbers are reused.
+    /// Opens the directory `name` as [`SafeDirectory::inner`] does. If it has the inode number and
+    /// the birth time of `made`, a directory that root created, sets its owner to root again.
+    /// Without a birth time the directory is not trusted: inode numbers are reused.
     ///
     /// # Errors
     /// As for [`SafeDirectory::inner`], or names a directory whose owner cannot be set.
@@ -301,12 +301,13 @@ impl SafeDirectory {
     }
 }
 
-/// Syncs the file systems of those `directories` that exist, also after a failure. Calls `on_loss` with
-/// each error of a sync before the next sync: the disk lost writes, and the kernel reports them once.
+/// Syncs the file systems of those `directories` that exist, also after a failure. Calls `on_loss`
+/// with each error of a sync before the next sync: the disk lost writes, and the kernel reports
+/// them once.
 ///
 /// # Errors
-/// Names the first directory that cannot be opened. A disk that was shut down reports the lost writes
-/// to each call until it is unmounted.
+/// Names the first directory that cannot be opened. A disk that was shut down reports the lost
+/// writes to each call until it is unmounted.
 pub(crate) fn sync_file_systems(
     directories: impl IntoIterator<Item = impl AsRef<Path>>,
     mut on_loss: impl FnMut(Error),

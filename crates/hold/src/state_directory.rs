@@ -40,7 +40,8 @@ pub fn marker(name: &str) -> PathBuf {
     directory().join(format!("{name}{MARKER}"))
 }
 
-/// Returns the path of the file of [`HoldRecord::has_intact`](crate::record::HoldRecord::has_intact) of the hold `name`.
+/// Returns the path of the file of
+/// [`HoldRecord::has_intact`](crate::record::HoldRecord::has_intact) of the hold `name`.
 pub(crate) fn intact(name: &str) -> PathBuf {
     directory().join(format!("{name}.intact"))
 }

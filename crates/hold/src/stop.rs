@@ -132,8 +132,9 @@ fn clear(
     Ok(HoldRecord::clear(&record.name)?)
 }
 
-/// Syncs the file systems of `pins`. Notes in `record` that a disk lost a write before the next sync: the
-/// kernel reports a lost write once. Returns the mount point of the first file system that lost one.
+/// Syncs the file systems of `pins`. Notes in `record` that a disk lost a write before the next
+/// sync: the kernel reports a lost write once. Returns the mount point of the first file system
+/// that lost one.
 ///
 /// # Errors
 /// As for [`HoldRecord::note_losses`], after all syncs.
@@ -272,8 +273,8 @@ fn release_all(record: &HoldRecord) -> Result<(), HoldFailure> {
     unmount_all(&held, record)
 }
 
-/// Notes in `record` the disks of those paths of `held` of which a write was lost, and returns the first
-/// of the paths.
+/// Notes in `record` the disks of those paths of `held` of which a write was lost, and returns the
+/// first of the paths.
 fn note_lost_writes(
     held: &[(ResolvedPath, Mount)],
     record: &mut HoldRecord,

@@ -1,5 +1,5 @@
-//! Finds processes that have files of a held path open. Only files of the disk count, not those of an
-//! overlay over them.
+//! Finds processes that have files of a held path open. Only files of the disk count, not those of
+//! an overlay over them.
 
 use crate::open_files::{self, FileUser, OpenFile};
 use crate::patience::eventually;
@@ -15,8 +15,8 @@ use synconce_durable::error::{Context, Error};
 use synconce_sys::lease::is_open_for_writing;
 use synconce_sys::overlay::link_to;
 
-/// Waits until no process has one of `paths` open, at most as long as a verb waits. Then returns the
-/// first path that is still open, with its processes; `None` if all are closed.
+/// Waits until no process has one of `paths` open, at most as long as a verb waits. Then returns
+/// the first path that is still open, with its processes; `None` if all are closed.
 ///
 /// # Errors
 /// Names a directory that cannot be read.
@@ -70,9 +70,9 @@ pub(crate) fn that_stay_below(
     }))
 }
 
-/// Waits until no file at or below `paths` is open for writing, at most as long as a verb waits. Then
-/// returns the first path with such a file. This also finds writers that /proc does not show, such as a
-/// container with the same volume.
+/// Waits until no file at or below `paths` is open for writing, at most as long as a verb waits.
+/// Then returns the first path with such a file. This also finds writers that /proc does not show,
+/// such as a container with the same volume.
 fn first_written(paths: &[PathBuf]) -> Result<Option<PathBuf>, Error> {
     for path in paths {
         if !eventually(|| is_written(path).map(|is_written| !is_written))? {

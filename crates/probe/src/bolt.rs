@@ -117,8 +117,8 @@ impl Meta {
 /// meanwhile. Takes no lock.
 ///
 /// # Errors
-/// Those of reading the file, and [`ErrorKind::InvalidData`] if one of both is damaged, or changes at
-/// each look.
+/// Those of reading the file, and [`ErrorKind::InvalidData`] if one of both is damaged, or changes
+/// at each look.
 pub fn look(file: &File) -> io::Result<(Meta, Option<FreeList>)> {
     let mut seen = Err(damaged(0));
     for _ in 0..LOOKS {

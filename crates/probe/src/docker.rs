@@ -1,5 +1,5 @@
-//! Requests to dockerd by its HTTP API. [`ask`] also makes and removes objects of dockerd. A few requests on a socket need no HTTP client, and no
-//! asynchronous runtime as bollard does.
+//! Requests to dockerd by its HTTP API. [`ask`] also makes and removes objects of dockerd. A few
+//! requests on a socket need no HTTP client, and no asynchronous runtime as bollard does.
 
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
@@ -80,8 +80,8 @@ pub struct Request<'a> {
     pub body: &'a [u8],
 }
 
-/// Returns the status and the body of the answer to `request` from the dockerd at `socket`, which has
-/// the time `patience` for its work.
+/// Returns the status and the body of the answer to `request` from the dockerd at `socket`, which
+/// has the time `patience` for its work.
 ///
 /// # Errors
 /// The socket cannot be used, the answer is none of dockerd's, or `is_cancelled` (`Interrupted`).

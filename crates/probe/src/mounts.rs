@@ -62,8 +62,8 @@ pub struct Mount {
     pub options: String,
 }
 
-/// The end of the path of the work directory of the overlay that `synconce-oci` mounts as the root of a
-/// build step.
+/// The end of the path of the work directory of the overlay that `synconce-oci` mounts as the root
+/// of a build step.
 pub const STEP_WORK: &str = "/synconce-step";
 
 impl Mount {
@@ -86,8 +86,8 @@ impl Mount {
         self.has_option("volatile") || self.has_option("fsync=volatile")
     }
 
-    /// Whether `synconce-oci` has made this root of a build step volatile. It syncs the layer at the end
-    /// of the step.
+    /// Whether `synconce-oci` has made this root of a build step volatile. It syncs the layer at
+    /// the end of the step.
     pub fn is_volatile_step_root(&self) -> bool {
         self.option("workdir").is_some_and(|work| work.to_string_lossy().ends_with(STEP_WORK))
     }
@@ -105,7 +105,8 @@ impl Mount {
         values.filter_map(move |option| option.strip_prefix(name)?.strip_prefix('=')).map(path)
     }
 
-    /// Returns the options of the mount, and those of its file system that differ: both can have `rw`.
+    /// Returns the options of the mount, and those of its file system that differ: both can have
+    /// `rw`.
     pub fn all_options(&self) -> String {
         let own = self.mount_options.split(',');
         let is_new =
@@ -128,8 +129,8 @@ pub fn read(pid: &str) -> io::Result<Vec<Mount>> {
     Ok(of_bytes(&std::fs::read(Path::new("/proc").join(pid).join("mountinfo"))?))
 }
 
-/// Returns the mount that `path` is on by its name alone, without links: nothing is opened, because a
-/// file server may hang.
+/// Returns the mount that `path` is on by its name alone, without links: nothing is opened, because
+/// a file server may hang.
 pub fn above<'a>(path: &Path, mounts: &'a [Mount]) -> Option<&'a Mount> {
     let above = mounts.iter().filter(|mount| path.starts_with(&mount.point));
     // Of several at one point, the last covers the others.
@@ -184,8 +185,8 @@ pub fn at(path: &Path) -> Option<Mount> {
     })
 }
 
-/// Returns the id of the mount that `path` is on, and the device of its file system. Sends no request
-/// to a file server. The id may be reused later.
+/// Returns the id of the mount that `path` is on, and the device of its file system. Sends no
+/// request to a file server. The id may be reused later.
 pub fn look(path: &Path) -> Option<(u64, DeviceId)> {
     let flags = AtFlags::STATX_DONT_SYNC;
     let stat = rustix::fs::statx(rustix::fs::CWD, path, flags, StatxFlags::MNT_ID).ok()?;

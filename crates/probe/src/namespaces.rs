@@ -20,10 +20,10 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// Whether `nsenter -t PID -m umount` can unmount there what the namespace inherited from the one
-    /// of this process, or this one from it: both have the same root and the same owner, and the
-    /// process has no other root. The mounts that a namespace of another owner has inherited cannot
-    /// be unmounted one by one (mount_namespaces(7)).
+    /// Whether `nsenter -t PID -m umount` can unmount there what the namespace inherited from the
+    /// one of this process, or this one from it: both have the same root and the same owner, and
+    /// the process has no other root. The mounts that a namespace of another owner has inherited
+    /// cannot be unmounted one by one (mount_namespaces(7)).
     pub fn is_a_copy_of_ours(&self) -> bool {
         let root = |mounts: &[Mount]| {
             let root = mounts.iter().rfind(|mount| mount.point == Path::new("/"))?;

@@ -55,8 +55,8 @@ impl Watch {
         Some(Self { record, callers, sampler, programs: Programs::watched(), syncs })
     }
 
-    /// Does the call of `pending`, of the command or of `step`, or leaves it to the kernel, and records
-    /// it. May wait for a disk.
+    /// Does the call of `pending`, of the command or of `step`, or leaves it to the kernel, and
+    /// records it. May wait for a disk.
     ///
     /// # Errors
     /// Those of [`decide`].

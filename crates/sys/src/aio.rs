@@ -51,8 +51,8 @@ pub struct AsyncWrites {
 }
 
 impl AsyncWrites {
-    /// Prepares at most `depth` writes of `block` bytes each at the same time to `file`, which may be
-    /// open with O_DIRECT.
+    /// Prepares at most `depth` writes of `block` bytes each at the same time to `file`, which may
+    /// be open with O_DIRECT.
     ///
     /// # Errors
     /// Those of io_setup(2): the kernel has no asynchronous writes (ENOSYS), a filter refuses them
@@ -86,8 +86,8 @@ impl AsyncWrites {
             ..Request::default()
         };
         let mut requests = [&raw mut request];
-        // SAFETY: the kernel copies the request, and reads `block` bytes of `buffer`, which has them after
-        // its alignment and lives unchanged until `drop` has waited for every write.
+        // SAFETY: the kernel copies the request, and reads `block` bytes of `buffer`, which has
+        // them after its alignment and lives unchanged until `drop` has waited for every write.
         check(unsafe {
             libc::syscall(libc::SYS_io_submit, self.context, 1_usize, requests.as_mut_ptr())
         })?;
@@ -95,8 +95,8 @@ impl AsyncWrites {
         Ok(())
     }
 
-    /// Waits until a write has ended, but at most for `patience` or until a signal; returns how many have
-    /// ended.
+    /// Waits until a write has ended, but at most for `patience` or until a signal; returns how
+    /// many have ended.
     ///
     /// # Errors
     /// Those of io_getevents(2), and the first error of a write.

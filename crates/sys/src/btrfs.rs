@@ -14,8 +14,9 @@ const SUPER_MAGIC: u64 = 0x9123_683E;
 /// `BTRFS_FIRST_FREE_OBJECTID`: the inode number of every subvolume's root
 /// (linux/btrfs_tree.h).
 const SUBVOLUME_ROOT: u64 = 256;
-/// `BTRFS_EMPTY_SUBVOL_DIR_OBJECTID`: the inode number of the empty directory that a snapshot has in the
-/// place of a subvolume. It is on no disk: its times are those at which the kernel made the inode.
+/// `BTRFS_EMPTY_SUBVOL_DIR_OBJECTID`: the inode number of the empty directory that a snapshot has
+/// in the place of a subvolume. It is on no disk: its times are those at which the kernel made the
+/// inode.
 pub const EMPTY_DIRECTORY: u64 = 2;
 /// `BTRFS_SUBVOL_RDONLY`.
 const READ_ONLY: u64 = 1 << 1;
@@ -122,8 +123,8 @@ pub fn create_subvolume(dir: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes the writable snapshot `name` of the subvolume `source` in the directory `dir` of the same file
-/// system. Subvolumes in `source` become empty directories in the snapshot.
+/// Makes the writable snapshot `name` of the subvolume `source` in the directory `dir` of the same
+/// file system. Subvolumes in `source` become empty directories in the snapshot.
 ///
 /// # Errors
 /// `EINVAL` if `source` is not the root of a subvolume, `EXDEV` if it is on another file
@@ -205,12 +206,12 @@ pub fn subvolume(fd: BorrowedFd<'_>) -> io::Result<Subvolume> {
     Ok(Subvolume { uuid, is_snapshot: parent_uuid != [0; 16], last_change })
 }
 
-/// Returns the paths, below `fd`, of the subvolumes in the subvolume with the root `fd`. Subvolumes in
-/// these subvolumes are left out.
+/// Returns the paths, below `fd`, of the subvolumes in the subvolume with the root `fd`. Subvolumes
+/// in these subvolumes are left out.
 ///
 /// # Errors
-/// `ENOTTY` if the file system is not btrfs, or before Linux 4.18; `EACCES` if the caller may not enter
-/// the directory of one; `ENAMETOOLONG` if its path has more than 3,823 bytes.
+/// `ENOTTY` if the file system is not btrfs, or before Linux 4.18; `EACCES` if the caller may not
+/// enter the directory of one; `ENAMETOOLONG` if its path has more than 3,823 bytes.
 pub fn nested(fd: BorrowedFd<'_>) -> io::Result<Vec<PathBuf>> {
     let mut asked = Nested { first: 0, found: [[0; 2]; 255], count: 0, align: [0; 7] };
     let mut paths = Vec::new();
@@ -247,7 +248,8 @@ pub fn has_nested(fd: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(asked.count > 0)
 }
 
-/// Fills `asked` with the next 255 subvolumes in that with the root `fd`. Returns whether there are more.
+/// Fills `asked` with the next 255 subvolumes in that with the root `fd`. Returns whether there are
+/// more.
 fn ask_nested(fd: BorrowedFd<'_>, asked: &mut Nested) -> io::Result<bool> {
     // SAFETY: the opcode reads and writes a `btrfs_ioctl_get_subvol_rootref_args`, which this is.
     match unsafe { ioctl(fd, Updater::<GET_NESTED, _>::new(asked)) } {

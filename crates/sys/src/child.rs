@@ -62,7 +62,8 @@ pub fn interrupted() -> io::Error {
     io::Error::new(ErrorKind::Interrupted, "interrupted by a signal")
 }
 
-/// Waits until `child` ends. Returns `None` if it still runs after `patience`, or if `is_cancelled`.
+/// Waits until `child` ends. Returns `None` if it still runs after `patience`, or if
+/// `is_cancelled`.
 fn wait(
     child: &mut Child,
     patience: Duration,

@@ -21,8 +21,8 @@ pub fn send(socket: impl AsFd, file: BorrowedFd<'_>) -> rustix::io::Result<()> {
     sendmsg(socket, &[IoSlice::new(b"!")], &mut ancillary, SendFlags::NOSIGNAL).map(drop)
 }
 
-/// Receives a descriptor by recvmsg(2) with `flags`. `None` if the message has none: the kernel drops
-/// a descriptor for which this process has no number left (`MSG_CTRUNC`).
+/// Receives a descriptor by recvmsg(2) with `flags`. `None` if the message has none: the kernel
+/// drops a descriptor for which this process has no number left (`MSG_CTRUNC`).
 ///
 /// # Errors
 /// Those of recvmsg(2).
@@ -37,8 +37,8 @@ pub fn receive(socket: impl AsFd, flags: RecvFlags) -> rustix::io::Result<Option
     }))
 }
 
-/// Whether the threads `one` and `other` have one table of descriptors (`KCMP_FILES` of kcmp(2)). False,
-/// too, if the caller may not examine them, or one has ended.
+/// Whether the threads `one` and `other` have one table of descriptors (`KCMP_FILES` of kcmp(2)).
+/// False, too, if the caller may not examine them, or one has ended.
 #[must_use]
 pub fn have_same_descriptors(one: u32, other: u32) -> bool {
     const KCMP_FILES: libc::c_int = 2;

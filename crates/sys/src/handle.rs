@@ -42,9 +42,9 @@ pub fn open(mount: BorrowedFd<'_>, kind: u8, bytes: &[u8]) -> io::Result<OwnedFd
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
-/// Returns the generation of an open file, which may be one of `O_PATH`: the next file with the inode
-/// number has another generation. `None` if the handle has none: XFS and btrfs have handles of their
-/// own types, an overlay has no handles, and a sandbox may refuse the call.
+/// Returns the generation of an open file, which may be one of `O_PATH`: the next file with the
+/// inode number has another generation. `None` if the handle has none: XFS and btrfs have handles
+/// of their own types, an overlay has no handles, and a sandbox may refuse the call.
 pub fn generation(file: BorrowedFd<'_>) -> Option<u32> {
     let mut handle = Handle { length: LONGEST as u32, kind: 0, bytes: [0; LONGEST] };
     let mut mount: libc::c_int = 0;

@@ -180,8 +180,8 @@ impl Handover {
         Some(self.shared().command.load(SeqCst)).filter(|pid| *pid != 0)
     }
 
-    /// Changes the step `from` to `to`. Returns whether `from` was the step: the two processes change
-    /// the step at the same time.
+    /// Changes the step `from` to `to`. Returns whether `from` was the step: the two processes
+    /// change the step at the same time.
     pub fn change_marker_step(&self, from: MarkerStep, to: MarkerStep) -> bool {
         let step = &self.shared().marker_step;
         step.compare_exchange(from as u32, to as u32, SeqCst, SeqCst).is_ok()

@@ -3,10 +3,11 @@
 use rustix::io::{Errno, Result};
 use std::os::fd::{AsFd, AsRawFd};
 
-/// Whether the regular file `file`, a descriptor for reading, is open for writing anywhere: the kernel
-/// then gives no read lease. That includes what /proc does not show, such as processes outside of this
-/// pid namespace, descriptors in a socket, and files of an io_uring. A process that opens the file for
-/// writing during the call waits until its end, or gets EWOULDBLOCK with O_NONBLOCK.
+/// Whether the regular file `file`, a descriptor for reading, is open for writing anywhere: the
+/// kernel then gives no read lease. That includes what /proc does not show, such as processes
+/// outside of this pid namespace, descriptors in a socket, and files of an io_uring. A process that
+/// opens the file for writing during the call waits until its end, or gets EWOULDBLOCK with
+/// O_NONBLOCK.
 ///
 /// # Errors
 /// `EACCES` without CAP_LEASE, if the file is of another user; `EINVAL` where there are no leases.

@@ -8,16 +8,16 @@
 //! [`namespace`] makes namespaces, [`signals`] has masks and readers of signals,
 //! [`peer`] has the process behind a socket, [`origin`] records what the process inherited before
 //! the Rust runtime started, and [`btrfs`], [`mounting`] and [`handle`] are for trees: snapshots,
-//! attributes of mounts, files by their handles, which identify held files, too; [`overlay`] mounts one.
-//! [`file_sync`] syncs a file of another process, [`aio`] makes many writes at a time. [`ustat`] says whether a file system is in use.
-//! [`lease`] says whether a file is open for writing, [`descriptors`] whether threads share their descriptors; it also
-//! passes descriptors through sockets.
-//! [`search`] looks up programs in PATH; [`accounts`] reads passwd(5) and group(5). [`reason()`]
-//! puts an error in words.
+//! attributes of mounts, files by their handles, which identify held files, too; [`overlay`] mounts
+//! one. [`file_sync`] syncs a file of another process, [`aio`] makes many writes at a time.
+//! [`ustat`] says whether a file system is in use. [`lease`] says whether a file is open for
+//! writing, [`descriptors`] whether threads share their descriptors; it also passes descriptors
+//! through sockets. [`search`] looks up programs in PATH; [`accounts`] reads passwd(5) and
+//! group(5). [`reason()`] puts an error in words.
 #![cfg(target_os = "linux")]
 
-// What an architecture needs is in docs/kernel.md, "Architectures". Modules that need its registers are
-// left out where there are none, so that nothing but this sentence is an error.
+// What an architecture needs is in docs/kernel.md, "Architectures". Modules that need its registers
+// are left out where there are none, so that nothing but this sentence is an error.
 #[cfg(target_arch = "riscv64")]
 compile_error!("synconce does not support riscv64 yet");
 #[cfg(target_arch = "s390x")]

@@ -338,8 +338,8 @@ fn open_descriptors() -> Vec<i32> {
     listed.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// Replaces the command line of the calling process, which `ps` shows (proc(5)). What is longer than
-/// the present command line is cut off. [`std::env::args`] must not be called afterwards.
+/// Replaces the command line of the calling process, which `ps` shows (proc(5)). What is longer
+/// than the present command line is cut off. [`std::env::args`] must not be called afterwards.
 ///
 /// # Errors
 /// Those of reading and writing below /proc.

@@ -25,7 +25,8 @@ pub fn process_name(process: u32) -> io::Result<String> {
     Ok(String::from_utf8_lossy(name).into_owned())
 }
 
-/// Returns the words of `file` of `process`: `cmdline` or `environ` (proc(5)). The last one is empty.
+/// Returns the words of `file` of `process`: `cmdline` or `environ` (proc(5)). The last one is
+/// empty.
 ///
 /// # Errors
 /// Those of read(2): `EACCES` if the caller may not examine the process.

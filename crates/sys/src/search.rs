@@ -1,4 +1,5 @@
-//! Looks up programs in PATH like execvp(3). Lists the directories of programs and of units of systemd.
+//! Looks up programs in PATH like execvp(3). Lists the directories of programs and of units of
+//! systemd.
 
 use rustix::fs::Access;
 use std::env;
@@ -9,8 +10,8 @@ use std::path::{Path, PathBuf};
 /// The search path of execvp(3) if PATH is unset.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
-/// Where the programs of a system are. sudo searches them, and synconce-oci beside an engine's PATH,
-/// which may lack some.
+/// Where the programs of a system are. sudo searches them, and synconce-oci beside an engine's
+/// PATH, which may lack some.
 pub const SYSTEM_DIRECTORIES: [&str; 6] =
     ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 

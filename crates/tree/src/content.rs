@@ -49,7 +49,8 @@ pub(crate) struct SummedContent {
     sums: Checksums,
 }
 
-/// A line of a list of checksums is none: the cause of an error, found by [`DamagedSums::in_error`].
+/// A line of a list of checksums is none: the cause of an error, found by
+/// [`DamagedSums::in_error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DamagedSums;
 
@@ -77,8 +78,8 @@ fn list(store: &Store, id: &str) -> PathBuf {
     store.layer(id).join(LIST)
 }
 
-/// Takes the checksums of layer `id` by what programs see, and keeps them durably. If files cannot be
-/// read, no checksums are kept.
+/// Takes the checksums of layer `id` by what programs see, and keeps them durably. If files cannot
+/// be read, no checksums are kept.
 pub(crate) fn take(
     store: &Store,
     id: &str,

@@ -310,8 +310,9 @@ fn attend(
     }
 }
 
-/// Continues the command of the init `pid` if Ctrl-Z stopped the command. Ctrl-Z does not stop a job
-/// that no shell can continue (setpgid(2)); on a terminal of its own the command is another job.
+/// Continues the command of the init `pid` if Ctrl-Z stopped the command. Ctrl-Z does not stop a
+/// job that no shell can continue (setpgid(2)); on a terminal of its own the command is another
+/// job.
 fn undo_key(signal: i32, pid: u32, terminal: Option<&Terminal>) {
     if terminal.is_some() && signal == Signal::TSTP.as_raw() {
         signals::send(pid, Signal::CONT.as_raw());

@@ -74,9 +74,9 @@ fn take_fingerprint(
     Ok(LayerFingerprint::Entries(entries))
 }
 
-/// Syncs until `read` returns the same value after two syncs in a row: a sync may return before what
-/// it began is done, which then counts as a change in btrfs's next transaction. Returns `None` if
-/// there is nothing to read, or if the value still changes after [`MOST_SYNCS`].
+/// Syncs until `read` returns the same value after two syncs in a row: a sync may return before
+/// what it began is done, which then counts as a change in btrfs's next transaction. Returns `None`
+/// if there is nothing to read, or if the value still changes after [`MOST_SYNCS`].
 fn settled<T: PartialEq>(
     read: impl Fn() -> Result<Option<T>, Error>,
     sync: impl Fn() -> Result<(), Error>,

@@ -51,7 +51,8 @@ impl NamespaceRefusal {
 /// refer to the old mounts: see [`crate::overlay`].
 ///
 /// # Errors
-/// See [`NamespaceRefusal`]. The process may then be in a user namespace without ids, and should end.
+/// See [`NamespaceRefusal`]. The process may then be in a user namespace without ids, and should
+/// end.
 pub fn enter_private() -> Result<(), NamespaceRefusal> {
     if geteuid().is_root() {
         unshare(UnshareFlags::NEWNS).map_err(|errno| {

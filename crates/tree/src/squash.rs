@@ -19,8 +19,8 @@ pub enum Squashed {
     HadOneLayer(TreeRecord),
 }
 
-/// Merges the stack of `name` into one whole layer, as the next generation. Does nothing if the stack
-/// is one layer: a copy would take the time and the space of the whole tree.
+/// Merges the stack of `name` into one whole layer, as the next generation. Does nothing if the
+/// stack is one layer: a copy would take the time and the space of the whole tree.
 ///
 /// # Errors
 /// The error names the act and the path; the tree is then unchanged.

@@ -97,8 +97,8 @@ pub fn refuse_in_store(act: &'static str, directory: &Path) -> Result<(), Error>
 }
 
 impl Store {
-    /// Opens the store at `path`. In a container with a boot id of its own, the calling process must have
-    /// one thread.
+    /// Opens the store at `path`. In a container with a boot id of its own, the calling process
+    /// must have one thread.
     ///
     /// # Errors
     /// `ENOENT` when there is no store.
@@ -109,7 +109,8 @@ impl Store {
         let owner = fs::metadata(&note).on("cannot look at", &note)?.uid();
         if owner != rustix::process::geteuid().as_raw() {
             // Another user's overlays are written and read with other options.
-            // In another namespace the id is not the owner's, or stands for all that are not mapped.
+            // In another namespace the id is not the owner's, or stands for all that are not
+            // mapped.
             let why = if is_first_user_namespace() {
                 format!("it is the store of user {owner}")
             } else {

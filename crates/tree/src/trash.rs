@@ -106,8 +106,8 @@ fn delete_subvolume(directory: &Path) {
     let _ = try_delete(directory.as_fd(), OsStr::new(CONTENT));
 }
 
-/// Deletes the subvolume `name` of `above`, and first the subvolumes in it. Where that fails, makes the
-/// subvolume writable.
+/// Deletes the subvolume `name` of `above`, and first the subvolumes in it. Where that fails, makes
+/// the subvolume writable.
 fn try_delete(above: BorrowedFd<'_>, name: &OsStr) -> Result<(), io::Error> {
     let opened = open_below(above, name.as_ref())?;
     let opened = opened.as_fd();

@@ -44,8 +44,9 @@ const PAUSE: Duration = Duration::from_millis(3);
 
 impl BackgroundLoad {
     /// Starts the threads: one syncs its own files in `own`, one starts the write-back of the
-    /// files below each of `others`. If `own` is a subvolume of btrfs, each sync also commits btrfs's
-    /// transaction: there fsync(2) alone writes a log, and the changes of other processes stay in memory.
+    /// files below each of `others`. If `own` is a subvolume of btrfs, each sync also commits
+    /// btrfs's transaction: there fsync(2) alone writes a log, and the changes of other processes
+    /// stay in memory.
     pub(crate) fn start(load: LoadKind, own: &Path, others: &[PathBuf]) -> Self {
         let over = Arc::new(AtomicBool::new(false));
         let mut threads = Vec::new();

@@ -37,8 +37,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use tool::Tool;
 
-/// The result of every function here. An error is a defect of the proof and fails the row; a finding
-/// is not an error.
+/// The result of every function here. An error is a defect of the proof and fails the row; a
+/// finding is not an error.
 type Result<T> = std::result::Result<T, Error>;
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
@@ -96,8 +96,8 @@ struct ProveArguments {
     /// Make only the rows on these file systems (default: all)
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = ["ext4", "xfs", "btrfs"])]
     fs: Vec<String>,
-    /// Make only the rows whose name contains TEXT; `tree` selects all rows of trees, `hold` those of
-    /// holds (default: all)
+    /// Make only the rows whose name contains TEXT; `tree` selects all rows of trees, `hold` those
+    /// of holds (default: all)
     #[arg(long, value_name = "TEXT")]
     only: Vec<String>,
     /// Run N random programs of one and two operations; the default is more than there are

@@ -39,8 +39,8 @@ pub(crate) fn prove(arguments: &ProveArguments) -> Result<bool> {
     // A run that commits every mounted file system also waits for the disks of concurrent rows.
     let (mut alone, parallel): (Vec<_>, Vec<_>) =
         jobs.into_iter().partition(|job| job.config.scope == Scope::All);
-    // These rows fail, freeze or unmount disks. A sync(2) of a concurrent row would write their data
-    // too early.
+    // These rows fail, freeze or unmount disks. A sync(2) of a concurrent row would write their
+    // data too early.
     alone.extend(crate::errors::jobs(arguments).into_iter().filter(is_wanted));
     alone.extend(crate::reach::jobs(arguments).into_iter().filter(is_wanted));
     alone.extend(crate::step::jobs(arguments).into_iter().filter(is_wanted));

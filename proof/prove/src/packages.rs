@@ -1,6 +1,6 @@
-//! apt and dpkg with the wrappers of `synconce setup apt`, and in the Debian installer: power cuts of
-//! the set-up, of an install, of the undo and of the installer's last steps, in a small Debian root
-//! with the machine's own dpkg and apt.
+//! apt and dpkg with the wrappers of `synconce setup apt`, and in the Debian installer: power cuts
+//! of the set-up, of an install, of the undo and of the installer's last steps, in a small Debian
+//! root with the machine's own dpkg and apt.
 //!
 //! After each cut of a set-up or an undo the programs work, and the next undo leaves the root as
 //! before. After each cut of an install the root is as before, or as after; or `synconce status`
@@ -289,8 +289,8 @@ fn examine_installer(
     if is_named {
         return Ok(None);
     }
-    // Until the last hook returns, nothing is promised of what is written outside of `in-target`; and
-    // the directory of the markers is there.
+    // Until the last hook returns, nothing is promised of what is written outside of `in-target`;
+    // and the directory of the markers is there.
     let options = ManifestOptions::default().ignore("etc/late")?.ignore("var/lib/synconce")?;
     let earlier = done.checked_sub(1).map_or(&recorded.before, |last| &recorded.after[last]);
     let [found, earlier, later] = [&found, earlier, &recorded.after[done]]

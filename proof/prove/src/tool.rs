@@ -279,8 +279,8 @@ pub(crate) fn environment(command: &mut Command, paths: &Paths) {
     command.env("SYNCONCE_RUNTIME_DIR", paths.control.join("runtime"));
 }
 
-/// Returns the part of a hold's file that holds `path`. It is typed as a user types it: with the type of
-/// the product, a renamed field would go unnoticed.
+/// Returns the part of a hold's file that holds `path`. It is typed as a user types it: with the
+/// type of the product, a renamed field would go unnoticed.
 pub(crate) fn held_path(path: &Path, kind: &str) -> String {
     format!("[[hold]]\npath = {path:?}\nkind = \"{kind}\"\n")
 }

@@ -58,7 +58,8 @@ pub fn isolated<T: Fn(&Place)>(test: T) {
     isolated_with(test, |place, test| test(place));
 }
 
-/// Like [`isolated`], for a test that `run` calls. Several tests share what `run` makes and removes.
+/// Like [`isolated`], for a test that `run` calls. Several tests share what `run` makes and
+/// removes.
 pub fn isolated_with<T>(test: T, run: impl Fn(&Place, T)) {
     isolated_in(test, run, locks::shared);
 }
@@ -135,8 +136,8 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Waits until a dockerd answers at `host`, a unix socket. A client of Docker takes 20 ms of processor time
-/// each time that it asks.
+/// Waits until a dockerd answers at `host`, a unix socket. A client of Docker takes 20 ms of
+/// processor time each time that it asks.
 pub fn until_dockerd_answers(host: &str) {
     let socket = Path::new(host.strip_prefix("unix://").expect("a unix socket"));
     let ping = Request { method: "GET", path: "/_ping", media_type: "text/plain", body: b"" };

@@ -58,8 +58,8 @@ pub fn isolated_as(name: &str, limit: Duration, inside: impl FnOnce()) {
     );
 }
 
-/// Makes `directory` empty, with changes in memory, for this test alone. Where the machine has no such
-/// directory, the changes of its parent are in memory.
+/// Makes `directory` empty, with changes in memory, for this test alone. Where the machine has no
+/// such directory, the changes of its parent are in memory.
 ///
 /// # Panics
 /// The parent does not exist, or the test is not isolated.
@@ -120,8 +120,8 @@ fn keep_rigs_apart() {
     }
 }
 
-/// Gives the test an empty `/run/synconce`: the counts of the machine's own runs, build steps and failed
-/// syncs stay as they are.
+/// Gives the test an empty `/run/synconce`: the counts of the machine's own runs, build steps and
+/// failed syncs stay as they are.
 fn keep_run_files_apart() {
     std::fs::create_dir_all(RUN_FILES).expect("a directory for run files");
     mount("test", RUN_FILES, "tmpfs", MountFlags::empty(), Some(c"mode=755")).expect("a tmpfs");

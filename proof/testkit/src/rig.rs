@@ -207,9 +207,9 @@ impl Rig {
         Ok(path)
     }
 
-    /// Aborts the journal of an ext4 that was mounted with `commit=1`, in a commit that the kernel's
-    /// own timer makes: one write fails after `change`, a change of metadata. The kernel notices
-    /// nothing until the next transaction.
+    /// Aborts the journal of an ext4 that was mounted with `commit=1`, in a commit that the
+    /// kernel's own timer makes: one write fails after `change`, a change of metadata. The kernel
+    /// notices nothing until the next transaction.
     ///
     /// # Errors
     /// No write fails within a minute.

@@ -17,8 +17,8 @@ use std::path::PathBuf;
 /// What to install, where and how often.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InstallOptions {
-    /// The work directory, the variants and the rounds. The identity check needs two plain trees: the
-    /// first is of a round of the baseline before the measured rounds.
+    /// The work directory, the variants and the rounds. The identity check needs two plain trees:
+    /// the first is of a round of the baseline before the measured rounds.
     pub common: Common,
     /// The packages, and the base that they are installed into.
     pub base: base::BaseOptions,
@@ -130,8 +130,8 @@ impl InstallFixture {
     }
 }
 
-/// Returns the paths that differ between two plain runs. At these paths a difference is no defect of a
-/// variant.
+/// Returns the paths that differ between two plain runs. At these paths a difference is no defect
+/// of a variant.
 fn between_plain_runs(own: &BTreeMap<PathBuf, String>) -> Observation {
     let details = own.iter();
     Observation {

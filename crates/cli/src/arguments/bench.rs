@@ -20,10 +20,10 @@ pub enum BenchScenario {
     Install(Install),
     /// docker build with an apt-get install, by every way to skip its syncs
     ///
-    /// Builds the same steps by a dockerd of its own, interleaved: as an image's default has it, with
-    /// every sync, and under eatmydata. Then by synconce-oci with roots as mounted and with volatile
-    /// ones, each also with BuildKit's databases held, and by synconce as SHELL. No other daemon,
-    /// cache or image is touched.
+    /// Builds the same steps by a dockerd of its own, interleaved: as an image's default has it,
+    /// with every sync, and under eatmydata. Then by synconce-oci with roots as mounted and with
+    /// volatile ones, each also with BuildKit's databases held, and by synconce as SHELL. No other
+    /// daemon, cache or image is touched.
     Build(BuildArguments),
     /// Put one key in each of many transactions: bbolt, SQLite, LMDB and others, by every way
     ///

@@ -64,9 +64,9 @@ pub struct Doctor {
     /// Look at the context DIR of an image build, in place of a disk
     ///
     /// Counts what a builder sends of DIR, and what .dockerignore leaves out. Lists the largest
-    /// files, and lines for .dockerignore. Writes nothing. With --docker: also send up to 256 MiB of
-    /// DIR to dockerd, once as it is and once compressed. Each sends for at most 10 s; the answer may
-    /// take longer. dockerd makes no image.
+    /// files, and lines for .dockerignore. Writes nothing. With --docker: also send up to 256 MiB
+    /// of DIR to dockerd, once as it is and once compressed. Each sends for at most 10 s; the
+    /// answer may take longer. dockerd makes no image.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath,
         conflicts_with_all = ["path", "quick", "full", "fail_on"])]
     pub context: Option<PathBuf>,

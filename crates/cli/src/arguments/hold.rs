@@ -30,8 +30,8 @@ pub enum HoldVerb {
     /// Show holds, what they hold, and what a crash of the machine would cost now
     ///
     /// A hold is `off`, `held`, `incomplete` (some paths are not mounted, so their syncs are
-    /// real, or a stop was cut short), `failed` (the disk lost a write, so every sync fails) or `interrupted` (the machine,
-    /// the disk or a file system stopped while the files were held).
+    /// real, or a stop was cut short), `failed` (the disk lost a write, so every sync fails) or
+    /// `interrupted` (the machine, the disk or a file system stopped while the files were held).
     ///
     /// The fields of the JSON are in `man synconce-hold-status`.
     ///
@@ -50,8 +50,8 @@ pub enum HoldVerb {
     ///
     /// Stop the daemon and the hold first. Nothing is overwritten: what the daemon has made anew is
     /// kept beside the files until `settle`. A restore that was cut short is finished by the next
-    /// one, or by `recover`; until then the hold does not start. Without NAME, lists the holds whose
-    /// files are set aside.
+    /// one, or by `recover`; until then the hold does not start. Without NAME, lists the holds
+    /// whose files are set aside.
     Restore(Restore),
     /// Recover, start the hold, run a daemon, and stop the hold when the daemon ends
     ///

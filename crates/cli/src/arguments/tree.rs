@@ -216,8 +216,8 @@ pub struct Export {
     /// The tree
     #[arg(add = ArgValueCompleter::new(tree_names))]
     pub name: TreeName,
-    /// A new or empty directory to write to, in a directory that exists; without it, or with -, a tar
-    /// archive goes to standard output
+    /// A new or empty directory to write to, in a directory that exists; without it, or with -, a
+    /// tar archive goes to standard output
     pub directory: Option<PathBuf>,
 }
 

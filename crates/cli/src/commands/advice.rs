@@ -207,8 +207,8 @@ fn last_boot(record: &RunRecord) -> Option<u64> {
     boot_id().ok().filter(|boot| *boot != record.boot)?;
     let stat = std::fs::read_to_string("/proc/stat").ok()?;
     let boot = stat.lines().find_map(|line| line.strip_prefix("btime ")?.trim().parse().ok())?;
-    // A container that was made anew can have another boot id on the same kernel. Elsewhere a clock that
-    // was not set yet must not hide a boot.
+    // A container that was made anew can have another boot id on the same kernel. Elsewhere a clock
+    // that was not set yet must not hide a boot.
     (is_of_kernel() || is_before(record, boot)).then_some(boot)
 }
 

@@ -82,7 +82,8 @@ struct Outputs {
 }
 
 impl Outputs {
-    /// Opens what `arguments` name. Called before the work, so that a mistyped path loses no report.
+    /// Opens what `arguments` name. Called before the work, so that a mistyped path loses no
+    /// report.
     ///
     /// # Errors
     /// An output cannot be written.
@@ -113,8 +114,8 @@ impl Outputs {
         errors.reduce(CommandError::and).map_or(Ok(()), Err)
     }
 
-    /// Writes the bundle about `error`, because of which there is no report: an engine that does not
-    /// answer is a reason to ask for help. Returns `error`, and why there is no bundle.
+    /// Writes the bundle about `error`, because of which there is no report: an engine that does
+    /// not answer is a reason to ask for help. Returns `error`, and why there is no bundle.
     fn failed(&self, error: CommandError) -> CommandError {
         // A signal has no message.
         if error.lines.is_empty() {

@@ -43,8 +43,8 @@ impl CommandError {
         Self { hint, ..self }
     }
 
-    /// Adds the message of `other`, and its hint if there is none. An error that has a message of its
-    /// own is told also where a reader has ended.
+    /// Adds the message of `other`, and its hint if there is none. An error that has a message of
+    /// its own is told also where a reader has ended.
     #[must_use]
     pub fn and(mut self, other: Self) -> Self {
         self.lines.extend(other.lines);

@@ -142,8 +142,8 @@ pub fn wrong(mut error: Error) -> ExitCode {
     exit::FAILED.into()
 }
 
-/// Returns the command line that holds what `words` do: of a client of a daemon, and of a daemon, the
-/// set-up. sudo comes before the run, because a user's run gives no privileges.
+/// Returns the command line that holds what `words` do: of a client of a daemon, and of a daemon,
+/// the set-up. sudo comes before the run, because a user's run gives no privileges.
 fn run_of(words: &[String]) -> String {
     let command: Vec<_> = words.iter().map(OsString::from).collect();
     let held = match &words[0][..] {
@@ -314,8 +314,8 @@ fn names(error: &Error, kind: ContextKind, is: impl Fn(&str) -> bool) -> bool {
     matches!(error.get(kind), Some(ContextValue::String(text)) if is(text))
 }
 
-/// Returns the first of `words` if it was taken for a command of synconce and is a program, a path, or
-/// meant as a command by `--` before it.
+/// Returns the first of `words` if it was taken for a command of synconce and is a program, a path,
+/// or meant as a command by `--` before it.
 fn mistaken_for_a_command(error: &Error, words: &[String], is_command: bool) -> Option<String> {
     let is_other = |word: &str| is_command || word.contains('/') || is_program(word);
     let first = words.first()?;

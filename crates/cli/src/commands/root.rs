@@ -6,8 +6,8 @@ use std::io::ErrorKind;
 use std::path::Path;
 use synconce_sys::reason;
 
-/// Checks that `root` is a directory. If it does not exist, the hint is the result of `hint`, called
-/// with `root` quoted for a shell.
+/// Checks that `root` is a directory. If it does not exist, the hint is the result of `hint`,
+/// called with `root` quoted for a shell.
 ///
 /// # Errors
 /// Why `root` cannot be used.

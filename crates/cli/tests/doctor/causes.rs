@@ -81,8 +81,8 @@ fn a_slow_bandwidth_is_named_first(place: &Place) {
     assert!(all.iter().all(is_slow), "{report:#}");
 }
 
-/// Asserts that `rig`, whose flush takes 8 ms, is slow because of the mount option `option`, and returns
-/// the remedy.
+/// Asserts that `rig`, whose flush takes 8 ms, is slow because of the mount option `option`, and
+/// returns the remedy.
 fn slow_names_of(place: &Place, rig: &Rig, option: &str) -> String {
     let report = healthy(place, rig.path());
     assert_eq!(findings(&report)[..2], ["slow-names", "slow-sync"], "{report:#}");

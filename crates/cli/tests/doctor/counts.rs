@@ -173,7 +173,8 @@ fn fio_with_io_uring_has_the_counts_of_strace(place: &Place) {
     assert_eq!(counts, Counts::from([("io_uring_setup".to_owned(), 1)]));
 }
 
-/// Makes calls of all kinds that a program makes itself: some sync and others do not, by their flags.
+/// Makes calls of all kinds that a program makes itself: some sync and others do not, by their
+/// flags.
 const ALL_KINDS: &str = "
 import mmap, os
 flags = os.O_CREAT | os.O_RDWR

@@ -64,8 +64,8 @@ fn exit_codes_and_signals_are_those_of_the_command(place: &Place) {
     }
 }
 
-/// Docker's default profile refuses the call to a container without CAP_SYS_PTRACE. A container's own
-/// profile, or a unit of systemd, can refuse the call to a process that has the capability.
+/// Docker's default profile refuses the call to a container without CAP_SYS_PTRACE. A container's
+/// own profile, or a unit of systemd, can refuse the call to a process that has the capability.
 fn a_filter_because_of_which_nothing_is_timed_is_named_with_its_remedy(place: &Place) {
     let here = place.path("");
     place.write("file", "");
@@ -149,7 +149,8 @@ fn a_killed_doctor_ends_the_command(place: &Place) {
 fn the_wait_of_a_caller_that_was_killed_counts(place: &Place) {
     let _barrier = without_foreign_syncs();
     let rig = rig(FsKind::Ext4, 0);
-    // Before the stall: a commit of the journal that waits for a flush would keep the shell from it.
+    // Before the stall: a commit of the journal that waits for a flush would keep the shell from
+    // it.
     std::fs::write(rig.path().join("file"), "x").unwrap();
     rig.disk().stall_flushes().unwrap();
     let [go, gone] = ["go", "gone"].map(|name| place.text(name));

@@ -1,9 +1,9 @@
-//! `synconce doctor --full`: the writes have the size, place and depth of those of fio, as the disk gets
-//! them.
+//! `synconce doctor --full`: the writes have the size, place and depth of those of fio, as the disk
+//! gets them.
 //!
-//! Speeds of a shared machine cannot be compared. So the disk is slow: a write takes a millisecond, and
-//! the next one waits for it. Then the number of writes that wait at the same time is the depth, or less
-//! where the machine is too busy to submit as many.
+//! Speeds of a shared machine cannot be compared. So the disk is slow: a write takes a millisecond,
+//! and the next one waits for it. Then the number of writes that wait at the same time is the
+//! depth, or less where the machine is too busy to submit as many.
 
 use crate::support::{doctor, report};
 use libtest_mimic::Trial;
@@ -61,8 +61,8 @@ fn now() -> u64 {
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }
 
-/// Returns where the bytes of `file` are on the disk; nothing of a file that has no space yet, or is
-/// removed.
+/// Returns where the bytes of `file` are on the disk; nothing of a file that has no space yet, or
+/// is removed.
 fn extents(place: &Place, file: &Path) -> Vec<Range<u64>> {
     let ended = finish(place.command("filefrag").args(["-v", "-b4096"]).arg(file));
     let extent = |line: &str| {

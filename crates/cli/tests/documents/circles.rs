@@ -1,7 +1,7 @@
 //! Circles of modules: ones that use each other, by whatever way around.
 //!
-//! A module and those in it may use each other. Any other circle can only be understood, and moved, as
-//! a whole.
+//! A module and those in it may use each other. Any other circle can only be understood, and moved,
+//! as a whole.
 
 use crate::PROJECT;
 use std::collections::{BTreeMap, BTreeSet};

@@ -6,7 +6,8 @@ use std::fs;
 use synconce_testkit::harness::{binary, finish};
 use synconce_testkit::process::Finished;
 
-/// Runs the verb where /proc shows processes only (proc(5), subset=pid), and no other procfs can be made.
+/// Runs the verb where /proc shows processes only (proc(5), subset=pid), and no other procfs can be
+/// made.
 fn sandboxed(fixture: &HoldOnRig<'_>, verb: &str) -> Finished {
     in_sandbox(fixture, "strace -f -qq -o calls -e trace=fsopen -e inject=fsopen:error=EPERM", verb)
 }

@@ -67,7 +67,8 @@ fn a_lock_on_a_held_file_is_no_lock_on_the_file_below_and_only_the_guard_has_one
 /// How often a call is made whose flushes are counted.
 const CALLS: u64 = 20;
 
-/// Writes and syncs [`CALLS`] times by `call`, in python. Returns how many flushes reached the disk.
+/// Writes and syncs [`CALLS`] times by `call`, in python. Returns how many flushes reached the
+/// disk.
 fn flushes_of(fixture: &HoldOnRig<'_>, path: &Path, flags: &str, call: &str) -> u64 {
     let program = format!(
         "import mmap, os\n\

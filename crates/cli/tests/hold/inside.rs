@@ -139,8 +139,9 @@ fn a_quota_of_btrfs_limits_a_held_directory() {
     });
 }
 
-/// The overlay has one device number for the files of all subvolumes. `find` and `du` then take a subvolume
-/// for a loop, and `rsync -H` copies a hard link of one subvolume in place of that of another.
+/// The overlay has one device number for the files of all subvolumes. `find` and `du` then take a
+/// subvolume for a loop, and `rsync -H` copies a hard link of one subvolume in place of that of
+/// another.
 #[test]
 fn a_directory_with_a_subvolume_below_is_not_held_and_a_subvolume_is() {
     isolated(|place| {

@@ -13,8 +13,8 @@ fn attributes(place: &Place, held: &str) -> String {
     sh(place, &format!("{{ {found} || true; }} | sort"))
 }
 
-/// Whether the hold takes attributes of overlays (Linux 6.7). Before, each attempt fails, and so none
-/// can be lost.
+/// Whether the hold takes attributes of overlays (Linux 6.7). Before, each attempt fails, and so
+/// none can be lost.
 fn takes_attributes(place: &Place, held: &str) -> bool {
     let takes = kernel_is_at_least(6, 7);
     let not = if takes { "" } else { "! " };

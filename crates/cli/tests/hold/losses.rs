@@ -262,7 +262,8 @@ fn a_directory_that_a_recovery_cannot_open_is_no_loss() {
 fn a_failed_sync_of_the_removal_is_no_loss_and_the_next_stop_goes_on() {
     with_hold("", |place, fixture| {
         fixture.ok("start");
-        // The first sync is before the unmounts, the second after them, the third after the removal.
+        // The first sync is before the unmounts, the second after them, the third after the
+        // removal.
         let stopped = stop_with(place, "inject=syncfs:error=EIO:when=3");
         failed(stopped, &["cannot sync the removal", "hint: synconce hold stop t"]);
         assert_ne!(fixture.state(), "interrupted");

@@ -144,8 +144,8 @@ pub fn end_of_way(fixture: HoldOnRig<'_>) {
     fixture.rig.down().unwrap();
 }
 
-/// Gives the marker and the notes beside the files an earlier boot, whose super block can have the same
-/// number, and removes what is in memory.
+/// Gives the marker and the notes beside the files an earlier boot, whose super block can have the
+/// same number, and removes what is in memory.
 fn let_another_boot_begin(fixture: &HoldOnRig<'_>) {
     let change = "set -e; boot=$(cat /proc/sys/kernel/random/boot_id)
          sed -i s/$boot/another/g state/holds/t.json
@@ -167,7 +167,8 @@ fn a_loss_that_the_last_sync_of_a_recovery_meets_is_not_forgotten_by_a_restore()
         let fixture = on_a_late_disk(place);
         fixture.ok("start");
         crash(&fixture);
-        // The first three syncs are before the notes are removed: of two directories and of what is above.
+        // The first three syncs are before the notes are removed: of two directories and of what is
+        // above.
         let fail = ["-e", "trace=syncfs", "-e", "inject=syncfs:error=EIO:when=4"];
         let kept = traced(place, &fail, &["recover", "--keep"]);
         failed(kept, &["cannot sync", "Input/output error"]);

@@ -147,8 +147,9 @@ fn a_loss_that_a_restore_meets_beside_a_read_only_state_disk_is_not_forgotten() 
     });
 }
 
-/// Loses data while sysfs does not show the disk. Then `recover` recovers in another container, which
-/// has the markers, and has the disk by another mount. The restore is to be made in a third one.
+/// Loses data while sysfs does not show the disk. Then `recover` recovers in another container,
+/// which has the markers, and has the disk by another mount. The restore is to be made in a third
+/// one.
 fn without_sysfs(place: &Place, recover: impl FnOnce(&HoldOnRig<'_>)) -> HoldOnRig<'_> {
     let fixture = on_a_late_disk(place);
     sh(place, "mount -t tmpfs nothing /sys");
@@ -222,8 +223,9 @@ fn a_restore_that_only_needs_sysfs_says_so() {
     });
 }
 
-/// Recovers a hold of two disks, of which the first has lost a write, while a tracer changes the calls
-/// on the second one as `inject` says: `COUNT` is the number of the last openat(2) there before its sync.
+/// Recovers a hold of two disks, of which the first has lost a write, while a tracer changes the
+/// calls on the second one as `inject` says: `COUNT` is the number of the last openat(2) there
+/// before its sync.
 fn with_a_second_disk(place: &Place, inject: &str, check: impl FnOnce(Finished)) {
     let fixture = on_a_late_disk(place);
     let (other, held) = on_a_second_disk(place);

@@ -252,7 +252,8 @@ fn a_recovery_that_was_killed_after_its_renames_goes_on() {
     });
 }
 
-/// Inodes of 128 bytes have no times of birth, and ext4 gives the number of a removed file to the next one.
+/// Inodes of 128 bytes have no times of birth, and ext4 gives the number of a removed file to the
+/// next one.
 #[test]
 fn another_file_with_the_inode_number_is_not_set_aside_where_files_have_no_times_of_birth() {
     isolated(|place| {

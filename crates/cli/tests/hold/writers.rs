@@ -38,8 +38,8 @@ fn user(fixture: &HoldOnRig<'_>, script: &str) -> StartedCommand {
     stays(fixture.place, &["sh"], &format!("cd '{directory}'; {script}"))
 }
 
-/// Returns a held file, a start that has mounted the overlay and waits for a user of the file below to
-/// end, and that user.
+/// Returns a held file, a start that has mounted the overlay and waits for a user of the file below
+/// to end, and that user.
 fn mounted_read_only(fixture: &HoldOnRig<'_>) -> (PathBuf, StartedCommand, StartedCommand) {
     let data = fixture.directory().join("data");
     fs::write(&data, "data").unwrap();

@@ -104,9 +104,9 @@ fn a_disk_in_a_namespace_that_outlives_its_processes_is_committed() {
     });
 }
 
-/// Defines a function that runs a command in which a mount namespace can be bound to a file. The kernel
-/// refuses a bind mount of a mount namespace with a lower number than the caller's has (`mnt_ns_loop`).
-/// In Linux 6.18 each processor counts for itself, so only one is used.
+/// Defines a function that runs a command in which a mount namespace can be bound to a file. The
+/// kernel refuses a bind mount of a mount namespace with a lower number than the caller's has
+/// (`mnt_ns_loop`). In Linux 6.18 each processor counts for itself, so only one is used.
 const ON_ONE_PROCESSOR: &str =
     "on_one_processor() { taskset -c $(taskset -cp $$ | sed 's/.*: //; s/[-,].*//') \"$@\"; }; ";
 

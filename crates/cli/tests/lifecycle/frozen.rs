@@ -1,5 +1,5 @@
-//! A frozen file system (`fsfreeze`) makes the marker and the commit wait: the user is told, and Ctrl-C
-//! is told what is true.
+//! A frozen file system (`fsfreeze`) makes the marker and the commit wait: the user is told, and
+//! Ctrl-C is told what is true.
 
 use rustix::process::Signal;
 use std::os::unix::process::ExitStatusExt;

@@ -182,8 +182,8 @@ fn a_remount_between_the_sync_and_the_look_fails_no_run() {
     });
 }
 
-/// Remounts a disk read-only when a run is about to look at the journal. Returns whether the remount
-/// was over before the look.
+/// Remounts a disk read-only when a run is about to look at the journal. Returns whether the
+/// remount was over before the look.
 fn is_remounted_before_the_look(place: &Place) -> bool {
     let rig = Rig::builder().size(64 << 20).passthrough(false).up().unwrap();
     let mut strace = place.command("strace");

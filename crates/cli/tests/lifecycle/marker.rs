@@ -57,8 +57,8 @@ fn a_sync_while_the_disk_of_the_marker_is_frozen_is_held() {
         eventually("the sync has ended", || place.path("synced").exists());
         place.write("thaw", "");
         assert!(run.end().success(), "{}", run.text());
-        // A marker that is not there by then could be written only after the thaw. A call that waits
-        // five seconds for its marker passes.
+        // A marker that is not there by then could be written only after the thaw. A call that
+        // waits five seconds for its marker passes.
         assert_eq!(place.read("listed").matches(".json\n").count(), 1, "{}", run.text());
         let counts: serde_json::Value = serde_json::from_str(run.text().trim()).expect("JSON");
         assert_eq!(counts["calls"]["fsync"]["held"], 1, "{counts}");

@@ -1,5 +1,5 @@
-//! reboot(2) restarts or halts the machine without a sync, so a program syncs before: `sync; reboot -f`,
-//! kexec. That sync was held.
+//! reboot(2) restarts or halts the machine without a sync, so a program syncs before:
+//! `sync; reboot -f`, kexec. That sync was held.
 
 use std::fs;
 use synconce_testkit::harness::{StartedCommand, finish, isolated, perl};
@@ -8,8 +8,8 @@ use synconce_testkit::rig::{Cut, Rig, Survivors};
 /// `RESTART`, `HALT`, `POWER_OFF`, `RESTART2` and `KEXEC` (include/uapi/linux/reboot.h).
 const COMMANDS: [u32; 5] = [0x0123_4567, 0xCDEF_0123, 0x4321_FEDC, 0xA1B2_C3D4, 0x4558_4543];
 
-/// Returns perl that calls reboot(2) with `command`. The magic numbers are wrong, so that the kernel
-/// refuses the call: the machine of the test goes on.
+/// Returns perl that calls reboot(2) with `command`. The magic numbers are wrong, so that the
+/// kernel refuses the call: the machine of the test goes on.
 fn reboot(command: u32) -> String {
     format!("syscall({}, 0, 0, {command}, 0) == -1 or die;", libc::SYS_reboot)
 }

@@ -138,9 +138,9 @@ const UNSHARE: [&str; 4] = ["unshare", "--pid", "--fork", "--mount-proc"];
 const KILL: [&str; 6] =
     ["setpriv", "--reuid=64122", "--inh-caps=+kill", "--ambient-caps=+kill", "kill", "-TERM"];
 
-/// Sends SIGTERM to a run that `unshare` starts, and again by the command `again` or by this process
-/// during the commit. Asserts whether the run `waits` for the commit. Returns false if the machine was
-/// too busy to send both within half a second.
+/// Sends SIGTERM to a run that `unshare` starts, and again by the command `again` or by this
+/// process during the commit. Asserts whether the run `waits` for the commit. Returns false if the
+/// machine was too busy to send both within half a second.
 fn sends_sigterm_twice(place: &Place, unshare: &[&str], again: &[&str], waits: bool) -> bool {
     let rig = Rig::builder().size(64 << 20).mount_options("commit=300").up().unwrap();
     let data = rig.path().join("data");

@@ -4,7 +4,8 @@
 use synconce_testkit::harness::{Place, isolated, without_stalls};
 use synconce_testkit::rig::{Limits, Rig};
 
-/// Bytes per second of the slow disk: a commit of 18 MiB takes twice its timeout, a request half a second.
+/// Bytes per second of the slow disk: a commit of 18 MiB takes twice its timeout, a request half a
+/// second.
 const RATE: u64 = 2 << 20;
 
 /// Runs commands that write 18 MiB to `mounted`, which `make` mounts with `slow` below it.

@@ -68,8 +68,8 @@ fn calls_of_real_commands_other_types_and_unseen_callers_pass_with_their_reasons
     isolated(|place| {
         fs::set_permissions(place.path(""), fs::Permissions::from_mode(0o777)).unwrap();
         fs::create_dir(place.path("other")).unwrap();
-        // Another user's process cannot be examined without CAP_SYS_PTRACE. Only a tracer can take the
-        // flag of an open away.
+        // Another user's process cannot be examined without CAP_SYS_PTRACE. Only a tracer can take
+        // the flag of an open away.
         let script = "mount -t bpf none other && sync other && umount other && \
             $SYNCONCE real -- dd if=/dev/zero of=real count=1 conv=fsync status=none && \
             exec setpriv --reuid 65534 --clear-groups \

@@ -18,8 +18,9 @@ pub fn trials() -> Vec<Trial> {
     ]
 }
 
-/// Runs a command whose descriptor `$ENV{STREAM}` is a full pipe that does not block. Reads the pipe
-/// when the command has ended or waits in poll(2) or ppoll(2), and prints what the command wrote.
+/// Runs a command whose descriptor `$ENV{STREAM}` is a full pipe that does not block. Reads the
+/// pipe when the command has ended or waits in poll(2) or ppoll(2), and prints what the command
+/// wrote.
 const FULL_PIPE: &str = r#"
 use Fcntl; use POSIX ":sys_wait_h";
 pipe(my $reader, my $writer); fcntl($writer, F_SETFL, O_NONBLOCK);

@@ -35,7 +35,8 @@ pub fn trials() -> Vec<Trial> {
 /// 1,800 small files, each of which dpkg syncs by default.
 const PACKAGE: &str = "manpages-dev";
 
-/// No build has more flushes if its syncs and BuildKit's databases are held. docs/benchmarks.md has 38.
+/// No build has more flushes if its syncs and BuildKit's databases are held. docs/benchmarks.md
+/// has 38.
 const HARDLY_ANY: u64 = 60;
 
 /// The limit of a test in which a base is made and eight images are built.
@@ -111,7 +112,8 @@ fn every_way_builds_and_those_that_hold_hardly_flush(place: &Place) {
     let held = flushes(place, &["--variants", "wrapper-hold,volatile-hold"]);
     assert!(held["wrapper-hold"] * 2 < all["wrapper"], "{held:?}, {all:?}");
     assert!(held["wrapper-hold"] <= HARDLY_ANY, "{held:?}");
-    // The overlay of a root that is no volatile one flushes for each file that it copies up: ten here.
+    // The overlay of a root that is no volatile one flushes for each file that it copies up: ten
+    // here.
     assert!(held["volatile-hold"] < held["wrapper-hold"], "{held:?}");
 }
 

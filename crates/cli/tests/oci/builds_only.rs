@@ -29,8 +29,8 @@ pub fn trials() -> Vec<Trial> {
     ]
 }
 
-/// Makes a system whose default runtime is [`OTHER`], and sets it up. Returns the command of dockerd,
-/// with the environment of the set-up.
+/// Makes a system whose default runtime is [`OTHER`], and sets it up. Returns the command of
+/// dockerd, with the environment of the set-up.
 fn dockerd(place: &Place) -> Command {
     system(place);
     fs::write(OTHER, "#!/bin/sh\nexec runc \"$@\"\n").unwrap();

@@ -131,8 +131,8 @@ fn a_signal_ends_a_check_also_while_dockerd_hangs(place: &Place) {
     daemon.stop();
 }
 
-/// Makes runc wait before each container that it runs. Returns the path of a file that is there once runc
-/// waits, and that of a file for which runc waits.
+/// Makes runc wait before each container that it runs. Returns the path of a file that is there
+/// once runc waits, and that of a file for which runc waits.
 fn steps_that_wait(place: &Place) -> [PathBuf; 2] {
     let [real, waits, go] = ["real-runc", "waits", "go"].map(|name| place.path(name));
     fs::copy("/usr/sbin/runc", &real).unwrap();
@@ -292,8 +292,8 @@ pub fn assert_not_in_use(place: &Place, name: &str, program: &str, why: &str) {
     setup(place, &[name, "--undo"]);
 }
 
-/// Asserts that the check of the set-up of Podman, which has no daemon, succeeds only if it is set up
-/// and its steps are held, and leaves nothing.
+/// Asserts that the check of the set-up of Podman, which has no daemon, succeeds only if it is set
+/// up and its steps are held, and leaves nothing.
 pub fn assert_check_of_podman(place: &Place, is_set_up: bool) {
     let rules = place.write("oci.toml", "[[rule]]\nhold = false\n");
     let check = |rules: &Path| {
@@ -315,8 +315,8 @@ pub fn assert_check_of_podman(place: &Place, is_set_up: bool) {
     fs::remove_file(rules).unwrap();
 }
 
-/// Asserts that no directory and no control group of a probe is left in the directories `tops`. A test
-/// beside this one may have some there for a while.
+/// Asserts that no directory and no control group of a probe is left in the directories `tops`. A
+/// test beside this one may have some there for a while.
 pub fn assert_nothing_below(tops: &[&str]) {
     for top in tops {
         eventually(&format!("nothing of a probe is left in {top}"), || {

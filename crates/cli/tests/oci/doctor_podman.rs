@@ -70,7 +70,8 @@ fn causes_of_podman_are_named_first(place: &Place) {
         );
         place.write("storage.conf", &text);
         if cause == "no-native-diff" {
-            // As after the use of a mount program that is no longer configured: Podman still uses it.
+            // As after the use of a mount program that is no longer configured: Podman still uses
+            // it.
             fs::create_dir_all(root.join("overlay")).unwrap();
             fs::write(root.join("overlay/.has-mount-program"), "true").unwrap();
         }

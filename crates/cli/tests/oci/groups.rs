@@ -6,11 +6,13 @@ use std::fs::{self, File};
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
-/// The groups, for a test whose engines make them. All tests of the machine share the groups: the removal
-/// of a group that another test's engine has just made, and not used yet, would fail that engine. So the
-/// last of the tests that run removes the groups that were not there before the first of them.
+/// The groups, for a test whose engines make them. All tests of the machine share the groups: the
+/// removal of a group that another test's engine has just made, and not used yet, would fail that
+/// engine. So the last of the tests that run removes the groups that were not there before the
+/// first of them.
 pub struct GroupsOfEngines {
-    /// Locked, as a shared lock, while the test runs. The file has the groups that were there before.
+    /// Locked, as a shared lock, while the test runs. The file has the groups that were there
+    /// before.
     file: File,
 }
 
@@ -56,7 +58,8 @@ impl GroupsOfEngines {
     }
 }
 
-/// Waits until no other test begins or ends: a shared lock becomes an exclusive one in two steps (flock(2)).
+/// Waits until no other test begins or ends: a shared lock becomes an exclusive one in two steps
+/// (flock(2)).
 fn turn() -> File {
     let turn = open("synconce-tests-groups.turn");
     retry_on_intr(|| flock(&turn, FlockOperation::LockExclusive)).expect("a lock");

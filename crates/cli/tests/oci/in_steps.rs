@@ -21,8 +21,8 @@ const PACKAGE: &str = "cd context; mkdir -p small/DEBIAN small/usr/share/small
     echo file >small/usr/share/small/file
     dpkg-deb --root-owner-group --build small small.deb; rm -r small";
 
-/// Without a set-up each run has a commit; in a held step none has one. The wrapper of dpkg says that
-/// it starts no run where the step is not held: the step has no CAP_SYS_ADMIN.
+/// Without a set-up each run has a commit; in a held step none has one. The wrapper of dpkg says
+/// that it starts no run where the step is not held: the step has no CAP_SYS_ADMIN.
 const DOCKERFILE: &str = "FROM base
 COPY synconce /usr/bin/synconce
 COPY small.deb /tmp/

@@ -1,4 +1,5 @@
-//! The commands of docs/guide.md after a `kill -9` of `setup ENGINE --check`: they remove what it left.
+//! The commands of docs/guide.md after a `kill -9` of `setup ENGINE --check`: they remove what it
+//! left.
 
 use crate::check::assert_nothing_below;
 use crate::engines::SOCKET;
@@ -39,8 +40,8 @@ fn commands(word: &str) -> &'static str {
     blocks.into_iter().find(|block| block.contains(word)).expect("a block")
 }
 
-/// Kills checks of `name` at different moments, and types the block of commands that has `word` after
-/// each. Asserts that `left` is empty after the commands, and was not always empty before.
+/// Kills checks of `name` at different moments, and types the block of commands that has `word`
+/// after each. Asserts that `left` is empty after the commands, and was not always empty before.
 fn kill_and_clean_up(place: &Place, name: &str, word: &str, left: &dyn Fn() -> String) {
     let spawn = || Group::spawn(&mut place.synconce(&["setup", name, "--check"])).unwrap();
     let check = || {
@@ -77,8 +78,8 @@ fn clean_up(place: &Place, word: &str) -> Finished {
     finish(&mut shell)
 }
 
-/// Whether a client of a check is running, or is about to be executed. A process that has ended has no
-/// command line.
+/// Whether a client of a check is running, or is about to be executed. A process that has ended has
+/// no command line.
 fn has_client() -> bool {
     let mut processes = fs::read_dir("/proc").unwrap().flatten();
     processes.any(|process| {

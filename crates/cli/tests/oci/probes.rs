@@ -62,7 +62,8 @@ fn assert_says(place: &Place, name: &str, code: i32, part: &str) {
     assert!(checked.stderr.contains(part), "{checked:?}");
 }
 
-/// Returns what a check prints that gets SIGINT when its client runs, and whether that has ended it.
+/// Returns what a check prints that gets SIGINT when its client runs, and whether that has ended
+/// it.
 fn interrupt(place: &Place, name: &str) -> (String, bool) {
     let check = Group::spawn(&mut place.synconce(&["setup", name, "--check"])).unwrap();
     eventually("a client of the check", || has_child(check.pid()));

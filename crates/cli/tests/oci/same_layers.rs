@@ -1,6 +1,6 @@
 //! Layers of Dockerfiles, built by plain runc and with volatile roots: the archives are equal byte
-//! for byte, apart from times. 20 have the shape of published ones. The others repeat a report to the
-//! project of an engine; the title has the number of the report.
+//! for byte, apart from times. 20 have the shape of published ones. The others repeat a report to
+//! the project of an engine; the title has the number of the report.
 
 use crate::engines::docker::{self, Docker};
 use crate::engines::{Given, Site, prepare, report};

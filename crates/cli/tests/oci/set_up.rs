@@ -1,6 +1,6 @@
 //! Engines that read what `synconce setup` wrote, without flags from the test: their steps are
-//! held when the engine is set up, and bare again when the set-up is undone. The system's `/etc` and
-//! `/usr/local` are as Debian's packages leave them, and changes to them stay in memory.
+//! held when the engine is set up, and bare again when the set-up is undone. The system's `/etc`
+//! and `/usr/local` are as Debian's packages leave them, and changes to them stay in memory.
 
 use crate::check::{assert_check_of_podman, assert_in_use, assert_not_in_use};
 use crate::dockerfile::{BARE, HELD, assert_prints};
@@ -61,8 +61,8 @@ pub fn trials() -> Vec<Trial> {
 pub fn system(place: &Place) {
     prepare(place);
     make_private("/etc", &Path::new(SHORT).join("etc-changes"));
-    // No package puts a file there. What the machine has there can be gigabytes, which `files` would
-    // read again and again.
+    // No package puts a file there. What the machine has there can be gigabytes, which `files`
+    // would read again and again.
     mount("test", "/usr/local", "tmpfs", MountFlags::empty(), None).unwrap();
     for directory in ["bin", "sbin"] {
         fs::create_dir(Path::new("/usr/local").join(directory)).unwrap();
@@ -75,7 +75,8 @@ pub fn system(place: &Place) {
     symlink(ours, OURS).unwrap();
 }
 
-/// Lets only this test see what is changed in `directory`: the changes go to `place`, which is made.
+/// Lets only this test see what is changed in `directory`: the changes go to `place`, which is
+/// made.
 pub fn make_private(directory: &str, place: &Path) {
     let at = |kind: &str| {
         let path = place.join(kind);
@@ -252,8 +253,8 @@ fn buildkitd_reads_what_was_set_up_and_undone(place: &Place) {
     set_up_and_undo(place, "buildkit", &steps);
 }
 
-/// Starts buildkitd with its configuration file and the words `more`, in `environment`, and waits until it
-/// answers.
+/// Starts buildkitd with its configuration file and the words `more`, in `environment`, and waits
+/// until it answers.
 pub fn start_buildkitd(place: &Place, more: &[&str], environment: &[(&str, &Path)]) -> Group {
     let program = |name: &str| place.command(engine(name).unwrap().to_str().unwrap());
     let mut daemon = program("buildkitd");

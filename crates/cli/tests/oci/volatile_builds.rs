@@ -172,8 +172,9 @@ fn whose_file_stays_open_are_whole(place: &Place) {
     world.end();
 }
 
-/// A secret, a cache, an agent, a file and a writable directory of another stage, and a directory in
-/// memory. BuildKit makes stubs for their mounts in the root. Each build adds a line to the cache.
+/// A secret, a cache, an agent, a file and a writable directory of another stage, and a directory
+/// in memory. BuildKit makes stubs for their mounts in the root. Each build adds a line to the
+/// cache.
 fn with_mounts_have_the_same_files_and_keep_their_cache(place: &Place) {
     let world = DockerdOnDisk::new(place);
     let docker = world.start();

@@ -71,7 +71,8 @@ fn flushes(report: &Value) -> BTreeMap<String, u64> {
     results.map(count).collect()
 }
 
-/// Takes long: each database puts by each way to leave out its syncs, and the Go programs are built.
+/// Takes long: each database puts by each way to leave out its syncs, and the Go programs are
+/// built.
 pub fn all_engines_put_and_those_that_are_held_hardly_flush(place: &Place) {
     let rig = rig(place);
     let transactions = TRANSACTIONS.to_string();

@@ -142,8 +142,8 @@ const MORE: [UnmountWay; 16] = [
     ),
 ];
 
-/// Ways whose image is copied while a process has a file open on the unmounted disk. Only a supervisor
-/// sees the unmount: in a sealed run the copy lacks what was synced.
+/// Ways whose image is copied while a process has a file open on the unmounted disk. Only a
+/// supervisor sees the unmount: in a sealed run the copy lacks what was synced.
 const STILL_OPEN: [UnmountWay; 2] = [
     since(
         "umount, lazy, of an open file",
@@ -156,9 +156,9 @@ const STILL_OPEN: [UnmountWay; 2] = [
     ),
 ];
 
-/// The ways that each kind of file system goes in a sealed run, by their names: it is written out by its
-/// last unmount, by its last descriptor, by a freeze, or from the upper directory of an overlay. The
-/// other ways differ in what sees the mounts. No file system takes part in that.
+/// The ways that each kind of file system goes in a sealed run, by their names: it is written out
+/// by its last unmount, by its last descriptor, by a freeze, or from the upper directory of an
+/// overlay. The other ways differ in what sees the mounts. No file system takes part in that.
 const WRITTEN_OUT: [&str; 6] = [
     "umount",
     "umount, lazy",
@@ -194,8 +194,8 @@ const EACH: &str = r#"each() {
 }
 "#;
 
-/// Makes the disk, with its loop device in the file `device`; mounts the disk if `$2` is 1. The mounts
-/// are shared, as systemd makes them.
+/// Makes the disk, with its loop device in the file `device`; mounts the disk if `$2` is 1. The
+/// mounts are shared, as systemd makes them.
 const SET_UP: &str = "mount --make-rshared / && truncate -s 320M image && mkfs.$1 -q image >/dev/null && \
     mkdir mnt other && losetup --find --show image >device && \
     { [ $2 = 0 ] || mount $(cat device) mnt; }";

@@ -1,7 +1,7 @@
 //! A run in sandboxes: settings of systemd, containers, Landlock, limits. In each, the run holds
 //! the calls of its command, or ends with 125 before the command starts and names the setting
-//! that helps. Never does a run hold nothing without a notice. The freezers of control groups, by which
-//! engines pause containers, freeze a run.
+//! that helps. Never does a run hold nothing without a notice. The freezers of control groups, by
+//! which engines pause containers, freeze a run.
 
 mod freezers;
 mod rows;

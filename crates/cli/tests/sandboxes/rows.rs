@@ -11,7 +11,8 @@ pub enum ExpectedRun {
     HeldButOpens,
     /// Holds every call except the open by openat2(2), whose sync is real, and prints nothing.
     HeldButOpenat2,
-    /// Holds every call except the opens. The caller cannot be examined, and so the commit covers every disk.
+    /// Holds every call except the opens. The caller cannot be examined, and so the commit covers
+    /// every disk.
     Unseen,
     /// Holds every call, and prints this notice.
     HeldWith(&'static str),

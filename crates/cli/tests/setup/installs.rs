@@ -344,7 +344,8 @@ fn what_the_trial_of_a_run_prints_is_no_reason_for_real_syncs() {
         assert!(!ended.stderr.contains("without a hold"), "{ended:?}");
         assert!(ended.stderr.contains("libeatmydata.so, which drops syncs"), "{ended:?}");
         assert_eq!(root.sh("cat /root/environment"), "mine r s because w\n");
-        // As apt starts dpkg: scripts look for dpkg by this path, as `pkill -f ^/usr/bin/dpkg` does.
+        // As apt starts dpkg: scripts look for dpkg by this path, as `pkill -f ^/usr/bin/dpkg`
+        // does.
         assert_eq!(root.sh("cat /root/caller"), "/usr/bin/dpkg -i /root/environment-1.deb ");
         root.down();
     });

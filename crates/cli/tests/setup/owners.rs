@@ -52,8 +52,8 @@ fn a_program_that_another_user_can_alter_is_refused_with_a_command_that_helps() 
     assert_eq!(place.setup(&["apt", "--check"]).code, Some(0));
 }
 
-/// Returns an access list: owner rwx, one named user or group with write, group r-x, others r-x, and a mask
-/// (linux/posix_acl_xattr.h).
+/// Returns an access list: owner rwx, one named user or group with write, group r-x, others r-x,
+/// and a mask (linux/posix_acl_xattr.h).
 fn list(tag: u16, id: u32, mask: u16) -> Vec<u8> {
     let mut list = 2_u32.to_le_bytes().to_vec();
     let none = u32::MAX;

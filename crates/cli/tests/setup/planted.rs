@@ -10,8 +10,8 @@ pub enum FileFault {
     Replaced(&'static str, &'static str),
 }
 
-/// A name, a file below the root, what is done to it, the exit code of a check, and a part of what the
-/// check prints.
+/// A name, a file below the root, what is done to it, the exit code of a check, and a part of what
+/// the check prints.
 pub type FaultRow = (&'static str, &'static str, FileFault, i32, &'static str);
 
 /// Plants `fault` in `file`, calls `check`, and puts the file back with its times.

@@ -37,8 +37,8 @@ fn a_set_up_and_an_undo_wait_for_another_one() {
     }
 }
 
-/// The configuration is edited before the link is made. Without the link the next start of dockerd would
-/// have half of the set-up.
+/// The configuration is edited before the link is made. Without the link the next start of dockerd
+/// would have half of the set-up.
 #[test]
 fn a_set_up_that_fails_after_its_first_change_takes_it_back() {
     let place = TestRoot::new("taken-back");

@@ -36,7 +36,8 @@ pub fn trials() -> Vec<Trial> {
 const TAKEN: &str = "synconce: checksums taken of 2 layers: the next call compares them\n";
 const FROZEN: &str = "synconce: the layers of tree are as they were frozen\n";
 
-/// Makes a site below `disk` with the tree `tree` of two layers. `/data/content` is in the upper one.
+/// Makes a site below `disk` with the tree `tree` of two layers. `/data/content` is in the upper
+/// one.
 fn site<'a>(place: &'a Place, disk: impl AsRef<Path>) -> Site<'a> {
     let source = place.path("source");
     let source = if source.exists() { source } else { roots::small(place, "source") };
@@ -107,7 +108,8 @@ fn hint(site: &Site<'_>) -> String {
     )
 }
 
-/// Replaces the bytes `from` at the beginning of a block of the disk of `rig`, which is not mounted.
+/// Replaces the bytes `from` at the beginning of a block of the disk of `rig`, which is not
+/// mounted.
 fn replace_on(rig: &Rig, from: &[u8], to: &[u8]) {
     let disk = OpenOptions::new().read(true).write(true).open(rig.device()).unwrap();
     let mut blocks = vec![0; 1 << 20];

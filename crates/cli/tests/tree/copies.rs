@@ -195,8 +195,8 @@ fn a_copy_of_an_ordinary_user_is_waited_for(place: &Place) {
     site.well(&["umount", "work"]);
 }
 
-/// Starts a run of `/bin/sh -c SCRIPT` in a clone of the base of `site`, with the directory `shared`
-/// at `/mnt`, by `tree`; returns it when it has written `shared/started`.
+/// Starts a run of `/bin/sh -c SCRIPT` in a clone of the base of `site`, with the directory
+/// `shared` at `/mnt`, by `tree`; returns it when it has written `shared/started`.
 fn started(site: &Site<'_>, shared: &Path, change: impl FnOnce(&mut Command)) -> StartedCommand {
     let bind = format!("{}:/mnt", text(shared));
     let script = "echo $A | dd of=/mnt/started conv=fsync; exec sleep 600";

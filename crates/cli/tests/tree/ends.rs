@@ -21,9 +21,9 @@ pub fn trials() -> Vec<Trial> {
 /// A way to write to the disk `/device` and to end its mount: a name and commands.
 type Way = (&'static str, &'static str);
 
-/// Ways that every kind of disk goes: it is written out by its last unmount, its last descriptor, the end
-/// of a namespace, a freeze, or from the upper directory of an overlay. In the command of a namespace,
-/// `put` is not known.
+/// Ways that every kind of disk goes: it is written out by its last unmount, its last descriptor,
+/// the end of a namespace, a freeze, or from the upper directory of an overlay. In the command of a
+/// namespace, `put` is not known.
 const WAYS: [Way; 6] = [
     ("umount, lazy", "mount /device /mnt; put data /mnt/file; umount -l /mnt"),
     (
@@ -107,9 +107,9 @@ const MORE: [Way; 13] = [
     ("read-only", "mount /device /mnt; put data /mnt/file; mount -o remount,ro /mnt; umount /mnt"),
 ];
 
-/// Defines `put`, `on_one_processor` (see `lifecycle/coverage.rs`), and `expire`, which calls umount2(2)
-/// with MNT_EXPIRE as `routes/ends.sh` does: the first call marks the mount and fails. A path lookup of
-/// any process removes the mark.
+/// Defines `put`, `on_one_processor` (see `lifecycle/coverage.rs`), and `expire`, which calls
+/// umount2(2) with MNT_EXPIRE as `routes/ends.sh` does: the first call marks the mount and fails. A
+/// path lookup of any process removes the mark.
 const FUNCTIONS: &str = r#"PATH=/usr/sbin:/usr/bin:/bin
     on_one_processor() { taskset -c $(taskset -cp $$ | sed 's/.*: //; s/[-,].*//') "$@"; }
     put() { echo "$1" >"$2" && sync "$2"; }
@@ -159,8 +159,8 @@ fn go(
 fn table(place: &Place, kind: FsKind, ways: &[Way]) {
     let source = roots::small(place, "source");
     roots::link_to_usr(&source);
-    // In memory: a directory on a disk that the command may write to would be committed, and nothing else
-    // held.
+    // In memory: a directory on a disk that the command may write to would be committed, and
+    // nothing else held.
     let images = place.path("images");
     fs::create_dir(&images).unwrap();
     mount("none", &images, "tmpfs", MountFlags::empty(), None).unwrap();

@@ -342,7 +342,8 @@ fn no_store_is_made_in_a_store(place: &Place) {
             assert!(refused.stderr.contains(why), "{refused:?}");
         }
     }
-    // The kernel does not find the store behind a missing directory, and `init` makes none on the way.
+    // The kernel does not find the store behind a missing directory, and `init` makes none on the
+    // way.
     let missing = site.fresh("missing");
     let to = missing.join("..").join(site.store().file_name().unwrap()).join("x");
     let refused = site.ends(&["init", to.to_str().unwrap()]);

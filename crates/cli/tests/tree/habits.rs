@@ -82,8 +82,8 @@ fn a_closed_standard_descriptor_stays_closed(place: &Place) {
     }
 }
 
-/// Reported of build-fhs-userenv (nixpkgs issue 10496): builds begin with `unshare --map-root-user`,
-/// which maps one user and denies setgroups(2).
+/// Reported of build-fhs-userenv (nixpkgs issue 10496): builds begin with
+/// `unshare --map-root-user`, which maps one user and denies setgroups(2).
 fn root_of_a_user_namespace_of_one_user_runs_commands(place: &Place) {
     let site = with_base(place);
     for options in ["--map-root-user", "--map-root-user --mount"] {

@@ -50,7 +50,8 @@ fn no_commit_forgets(place: &Place, rig: RigBuilder) {
     for tree in trees {
         site.clone_of("base", tree);
     }
-    // The disk fails before the write. Whatever syncs it then, only a commit takes note of the error.
+    // The disk fails before the write. Whatever syncs it then, only a commit takes note of the
+    // error.
     lose(&rig);
     site.sh("met", &write("/data"));
     site.sh("other", &write("/data"));

@@ -203,7 +203,8 @@ const PROBES: &[Probe] = &[
     always("processors", "taskset -p $$"),
     always("fixed addresses", "setarch -R true"),
     always("32-bit names", "test $(setarch linux32 uname -m) != x86_64"),
-    // The act itself could set the host's clock. This is the error of settimeofday(2) without the right.
+    // The act itself could set the host's clock. This is the error of settimeofday(2) without the
+    // right.
     never(
         "`date --set`",
         "setpriv --dump | grep -q 'bounding set:.*sys_time' || { echo Operation not permitted; exit 1; }",
@@ -283,8 +284,8 @@ const PACKAGES: &str = "sudo openssh-client python3-minimal libpython3-stdlib bu
 /// The probes that also fail for root of some hosts. They change no host.
 const HOST_DECIDES: [&str; 3] = ["`renice -n -5`", "`chrt --fifo`", "`ionice -c 1`"];
 
-/// Prints a line for each call: the name, the exit code and what was printed, with tabs between them.
-/// No user may raise priorities (setrlimit(2)); root may.
+/// Prints a line for each call: the name, the exit code and what was printed, with tabs between
+/// them. No user may raise priorities (setrlimit(2)); root may.
 const RUNNER: &str = r#"ulimit -e 0; ulimit -r 0; probe() {
     T=$(mktemp -d); export T
     timeout -k 1 60 bash -c "$2" >/tmp/said 2>&1 </dev/null; code=$?

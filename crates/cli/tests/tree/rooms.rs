@@ -355,7 +355,8 @@ fn what_is_written_to_the_hosts_file_is_not_in_the_tree(place: &Place) {
 /// `CAP_SYS_BOOT`, `CAP_SYS_TIME`, `CAP_WAKE_ALARM` and `CAP_BLOCK_SUSPEND`.
 const MACHINE_WIDE: u64 = 1 << 16 | 1 << 17 | 1 << 20 | 1 << 22 | 1 << 25 | 1 << 35 | 1 << 36;
 
-/// Returns the permitted, effective and bounding sets in `status`, which proc_pid_status(5) describes.
+/// Returns the permitted, effective and bounding sets in `status`, which proc_pid_status(5)
+/// describes.
 fn capabilities(status: &str) -> [u64; 3] {
     ["CapPrm:", "CapEff:", "CapBnd:"].map(|name| {
         let set = status.lines().find_map(|line| line.strip_prefix(name)).expect(status);

@@ -112,8 +112,8 @@ impl<'a> Site<'a> {
         self.store().join("layers").join(id).join("tree")
     }
 
-    /// Cuts the power of `rig` at its mark [`CUT`], and calls `check` with the disk as it is then: once
-    /// none of the unflushed writes have survived, once all of them.
+    /// Cuts the power of `rig` at its mark [`CUT`], and calls `check` with the disk as it is then:
+    /// once none of the unflushed writes have survived, once all of them.
     pub fn after_the_cut(&self, rig: Rig, check: impl Fn()) {
         eventually("no process has the disk open", || rig.unmount().is_ok());
         rig.mount().unwrap();

@@ -187,7 +187,8 @@ fn what_was_accepted_stays_so_after_a_power_cut(place: &Place) {
     });
 }
 
-/// Makes subvolumes in the working directory, as systemd-tmpfiles, snapper and engines of containers do.
+/// Makes subvolumes in the working directory, as systemd-tmpfiles, snapper and engines of
+/// containers do.
 const MAKE: &str = "
     btrfs -q subvolume create volume; chmod 700 volume; chown 1000 volume; echo kept >volume/file
     mkdir volume/below; btrfs -q subvolume create volume/below/inner; echo deep >volume/below/inner/file

@@ -192,7 +192,8 @@ fn a_signal_ends_the_script_around_an_import(place: &Place) {
     eventually("the import has begun", || sessions() > 0);
     terminal.write("\x03");
     assert_eq!(terminal.code(), "130");
-    // The signal also ends the shell of the script, at once if the shell does not wait for the import yet.
+    // The signal also ends the shell of the script, at once if the shell does not wait for the
+    // import yet.
     eventually("the import has removed its session", || sessions() == 0);
     terminal.line("exit 0");
     assert!(terminal.end().success());

@@ -231,7 +231,8 @@ fn an_id_of_a_tar_outside_the_users_ranges_is_reported(place: &Place) {
     }
 }
 
-/// The namespace of `unshare --map-root-user` has one user: other owners look like the overflow user.
+/// The namespace of `unshare --map-root-user` has one user: other owners look like the overflow
+/// user.
 fn an_owner_that_a_user_namespace_lacks_is_reported_of_a_tar_and_a_directory(place: &Place) {
     let site = Site::plain(place);
     fs::create_dir(place.path("source")).unwrap();

@@ -11,8 +11,8 @@ use synconce_durable::text::is_obeyed;
 /// A format for the calls of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordFormat {
-    /// The Trace Event Format, which Perfetto and Chrome's `about:tracing` read: JSON with a bar for each
-    /// wait, by process and thread.
+    /// The Trace Event Format, which Perfetto and Chrome's `about:tracing` read: JSON with a bar
+    /// for each wait, by process and thread.
     Trace,
     /// Folded stacks, which flamegraph.pl, inferno and speedscope read: a line for each stack of
     /// programs and call, with the sum of its waits in microseconds.

@@ -86,8 +86,8 @@ pub(super) struct Covered {
     floor: u64,
 }
 
-/// The number of stretches that are kept. Earlier stretches are only in a sum: a wait that began before
-/// their end counts from their end.
+/// The number of stretches that are kept. Earlier stretches are only in a sum: a wait that began
+/// before their end counts from their end.
 const STRETCHES: usize = 1024;
 
 impl Covered {
@@ -125,7 +125,8 @@ pub(super) struct Slope {
     means: (f64, f64),
     /// The sum of the squared differences of the bytes from their mean.
     squares: f64,
-    /// The sum of the differences of bytes and seconds from their means, multiplied with each other.
+    /// The sum of the differences of bytes and seconds from their means, multiplied with each
+    /// other.
     products: f64,
 }
 

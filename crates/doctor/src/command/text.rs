@@ -119,8 +119,8 @@ fn misses_steps(record: &CommandRecord) -> bool {
     record.watches_steps && record.steps.is_empty() && !has_client
 }
 
-/// Returns the command line that measures the work of the daemon of [`daemon_of`]: the steps of a build
-/// by a script, or else the daemon's disk.
+/// Returns the command line that measures the work of the daemon of [`daemon_of`]: the steps of a
+/// build by a script, or else the daemon's disk.
 fn doctor_of(record: &CommandRecord) -> Option<String> {
     let flag = daemon_of(record)?;
     let builds = record.clients.iter().any(|client| client.builds);
@@ -135,8 +135,8 @@ fn doctor_of(record: &CommandRecord) -> Option<String> {
 /// The flag of doctor that takes no command.
 const CONTAINERD: &str = "--containerd";
 
-/// Returns the flag of doctor for the daemon that the command asks to do the work, itself or by a client
-/// that was found among its processes.
+/// Returns the flag of doctor for the daemon that the command asks to do the work, itself or by a
+/// client that was found among its processes.
 fn daemon_of(record: &CommandRecord) -> Option<&'static str> {
     let of_client = |Client { program, builds }: &Client| {
         let verb = if *builds { "build" } else { "" };
@@ -145,7 +145,8 @@ fn daemon_of(record: &CommandRecord) -> Option<&'static str> {
     asked_daemon(&record.command).or_else(|| record.clients.iter().find_map(of_client))
 }
 
-/// Whether `command` is a client of a builder, by its first words: then steps of builds may be its work.
+/// Whether `command` is a client of a builder, by its first words: then steps of builds may be its
+/// work.
 pub fn asks_builder(command: &[String]) -> bool {
     asked_daemon(command).is_some() || is_daemonless(command)
 }
@@ -378,7 +379,8 @@ fn one(slow: &Slowest) -> String {
     )
 }
 
-/// Adds a line for each kind of call that is not timed. `held` says what a hold does with such a call.
+/// Adds a line for each kind of call that is not timed. `held` says what a hold does with such a
+/// call.
 fn not_timed(text: &mut String, kinds: &[NotCovered], held: &str) {
     for kind in kinds {
         let file = kind.file.as_ref().map_or_else(String::new, |file| format!(", {file}"));

@@ -55,8 +55,8 @@ impl Archive {
         Ok(())
     }
 
-    /// Adds an entry with at most `left` bytes. Skips what a client cannot send, such as a socket or
-    /// a file that this user cannot read.
+    /// Adds an entry with at most `left` bytes. Skips what a client cannot send, such as a socket
+    /// or a file that this user cannot read.
     fn add_entry<W: Write>(
         &mut self,
         from: &Path,
@@ -90,7 +90,8 @@ impl Archive {
         SendingCost::extrapolated(self.sent, time.as_secs_f64(), context.whole)
     }
 
-    /// Returns what was sent until the end of the time, unless the archive ended for another reason.
+    /// Returns what was sent until the end of the time, unless the archive ended for another
+    /// reason.
     pub fn ended_by_time(self, context: &SentContext<'_>) -> io::Result<SendingCost> {
         let cost = self.cost(context);
         match self.error {
@@ -128,8 +129,8 @@ impl<W: Write> Write for Timed<'_, W> {
     }
 }
 
-/// The standard input of a program. A write that the program does not read returns `WouldBlock` after
-/// [`POLL`].
+/// The standard input of a program. A write that the program does not read returns `WouldBlock`
+/// after [`POLL`].
 pub(super) struct ProgramInput(ChildStdin);
 
 impl ProgramInput {

@@ -27,8 +27,8 @@ impl Ignore {
         Self { patterns: lines.filter_map(Pattern::parse).collect() }
     }
 
-    /// Returns the number and the text of the first line that makes a builder refuse the file, if there
-    /// is one.
+    /// Returns the number and the text of the first line that makes a builder refuse the file, if
+    /// there is one.
     pub(crate) fn refused(text: &str) -> Option<(usize, &str)> {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let lines = (1..).zip(text.lines()).filter(|(_, line)| !line.starts_with('#'));

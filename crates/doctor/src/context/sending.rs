@@ -1,8 +1,8 @@
 //! What sending of a build context costs: by the classic builder of dockerd, and with compression.
 //!
-//! dockerd gets the beginning of the context as by `docker build`. The Dockerfile copies a file that is
-//! not there, so that the build fails after the context has arrived. dockerd makes no image then, and
-//! removes the context.
+//! dockerd gets the beginning of the context as by `docker build`. The Dockerfile copies a file
+//! that is not there, so that the build fails after the context has arrived. dockerd makes no image
+//! then, and removes the context.
 
 use super::Amount;
 use super::archive::{Archive, Chunked, DOCKERFILE, ProgramInput, Timed};

@@ -1,5 +1,5 @@
-//! The databases of an engine: files of bbolt. Only meta pages and the header of the list of free pages
-//! are read.
+//! The databases of an engine: files of bbolt. Only meta pages and the header of the list of free
+//! pages are read.
 
 use super::ContainerEngine;
 use crate::regular_file;
@@ -16,8 +16,8 @@ use synconce_sys::reason;
 const DATABASES: &str = "databases of the engine";
 /// The database of BuildKit that BuildKit itself never syncs (`bboltcachestorage`).
 const UNSYNCED: &str = "cache.db";
-/// The transactions of each database in 10 builds of one COPY and one RUN, rounded down (dockerd 20.10
-/// without a cache).
+/// The transactions of each database in 10 builds of one COPY and one RUN, rounded down (dockerd
+/// 20.10 without a cache).
 const OF_BUILDS: [(&str, f64); 3] =
     [("metadata_v2.db", 450.0), ("containerdmeta.db", 120.0), ("snapshots.db", 90.0)];
 /// Those in imports of 20 images of 8 layers (docs/benchmarks.md).
@@ -138,8 +138,8 @@ impl ContainerEngine {
         self.bolt.iter().filter(|database| database.is_synced)
     }
 
-    /// Returns the synced database that writes the most bytes of free pages in builds, or of containerd
-    /// in imports, and the number of its transactions.
+    /// Returns the synced database that writes the most bytes of free pages in builds, or of
+    /// containerd in imports, and the number of its transactions.
     pub(crate) fn costliest_free_list(&self) -> Option<(&BoltDatabase, f64)> {
         let counts = if self.name == "containerd" { &OF_IMPORTS[..] } else { &OF_BUILDS };
         let counted = self.synced_databases().filter_map(|database| {

@@ -158,8 +158,8 @@ pub fn ask_docker(socket: &Path) -> Result<ContainerEngine, Error> {
     Ok(ContainerEngine { emulated_images, exportable, api: Some(api), ..engine })
 }
 
-/// Returns the images that the kernel runs by an emulator; `None` if there are none. `native` is the
-/// architecture of dockerd.
+/// Returns the images that the kernel runs by an emulator; `None` if there are none. `native` is
+/// the architecture of dockerd.
 fn emulated_images(
     images: Vec<ListedImage>,
     socket: &Path,
@@ -321,8 +321,8 @@ mod tests {
         assert_eq!(all, [("b:1".to_owned(), "arm64".to_owned())]);
     }
 
-    /// Returns what dockerd answers about a build cache of `count` records of a byte, of which every
-    /// tenth was used long ago.
+    /// Returns what dockerd answers about a build cache of `count` records of a byte, of which
+    /// every tenth was used long ago.
     fn disk_usage(count: usize) -> String {
         let record = |at: usize| {
             let (year, parent) =

@@ -17,8 +17,8 @@ use synconce_sys::reason;
 const PROGRAM: &str = "podman";
 /// The option of a store that names its mount program.
 const MOUNT_PROGRAM: &str = "overlay.mount_program";
-/// The file that says `true` in a store whose roots such a program has mounted. Podman then compares
-/// whole trees, also without the program.
+/// The file that says `true` in a store whose roots such a program has mounted. Podman then
+/// compares whole trees, also without the program.
 const HAD_MOUNT_PROGRAM: &str = "overlay/.has-mount-program";
 
 /// The output of `podman info --format json`, as far as it is used.

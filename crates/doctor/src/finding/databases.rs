@@ -86,9 +86,9 @@ pub(super) fn large_freelist(engine: &ContainerEngine, measured: &Measured) -> O
     })
 }
 
-/// Returns the command that makes the file anew, without free pages, while nothing uses the file. If that
-/// fails, the file stays; the daemon is started in any case. A trap that does nothing lets a signal end
-/// each command, and not the shell: after a Ctrl-C the next command is the start.
+/// Returns the command that makes the file anew, without free pages, while nothing uses the file.
+/// If that fails, the file stays; the daemon is started in any case. A trap that does nothing lets
+/// a signal end each command, and not the shell: after a Ctrl-C the next command is the start.
 fn compaction(engine: &ContainerEngine, database: &BoltDatabase) -> String {
     let (stop, start) = match engine.name {
         "docker" => ("docker.socket docker.service", "docker.service"),

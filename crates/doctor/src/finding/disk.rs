@@ -35,9 +35,9 @@ pub(super) fn slow_writes(place: &ExaminedPlace, measured: &Measured) -> Option<
     })
 }
 
-/// Returns the finding that most new files wait, although no call syncs them: over a network each name
-/// is a request that the caller waits for. A few slow creates are no finding: they may wait for other
-/// work.
+/// Returns the finding that most new files wait, although no call syncs them: over a network each
+/// name is a request that the caller waits for. A few slow creates are no finding: they may wait
+/// for other work.
 pub(super) fn slow_names(place: &ExaminedPlace, measured: &Measured) -> Option<Finding> {
     let create = measured.names?.create.filter(|times| times.samples >= LEAST_CREATES)?;
     let seconds = CREATED * (create.quarter - USUAL_CREATE) / 1e6;
@@ -66,8 +66,8 @@ pub(super) fn slow_names(place: &ExaminedPlace, measured: &Measured) -> Option<F
     })
 }
 
-/// Returns the mount option by which a disk's file system writes each new name before the call returns
-/// (mount(8)). On a network file system this option changes only the client's cache.
+/// Returns the mount option by which a disk's file system writes each new name before the call
+/// returns (mount(8)). On a network file system this option changes only the client's cache.
 fn synchronous_option(place: &ExaminedPlace) -> Option<&'static str> {
     let has = |option: &&str| place.mount_options.split(',').any(|it| it == *option);
     ["sync", "dirsync"].into_iter().find(has).filter(|_| place.is_held_kind())

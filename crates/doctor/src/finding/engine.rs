@@ -23,12 +23,12 @@ pub(super) const IMPORTS: (f64, &str) = (2_400.0, "containerd syncs its metadata
 /// Files of the workload of copy-ups in a step (docs/guide.md, the end of a step).
 const CHOWNED: f64 = 1_000.0;
 
-/// Takes the setting out by which the roots of build steps are as the engine mounts them. TOML lets a
-/// key be indented and quoted.
+/// Takes the setting out by which the roots of build steps are as the engine mounts them. TOML lets
+/// a key be indented and quoted.
 const VOLATILE_ROOTS: &str =
     "sed -i '/^[[:space:]]*[^#]\\{0,1\\}step-root/d' /etc/synconce/oci.toml";
-/// Puts the setting back: above all tables. A step that starts meanwhile reads the old file or the new
-/// one.
+/// Puts the setting back: above all tables. A step that starts meanwhile reads the old file or the
+/// new one.
 const PLAIN_ROOTS: &str = "{ echo 'step-root = \"as-mounted\"' && cat /etc/synconce/oci.toml; } \
                            >/etc/synconce/oci.toml.new && \
                            mv /etc/synconce/oci.toml.new /etc/synconce/oci.toml";
@@ -94,8 +94,8 @@ pub(super) fn of_storage(engine: &ContainerEngine, place: &ExaminedPlace) -> Vec
     found
 }
 
-/// Shows the options of overlays, then turns them off until the next boot. dockerd looks at them when
-/// it starts.
+/// Shows the options of overlays, then turns them off until the next boot. dockerd looks at them
+/// when it starts.
 const NATIVE_DIFF: &str = "(cd /sys/module/overlay/parameters && grep . redirect_dir metacopy && \
                            echo N | tee redirect_dir metacopy) && systemctl restart docker";
 const NATIVE_DIFF_UNDO: &str = "echo Y into those of both files that had Y before, then systemctl \

@@ -208,8 +208,8 @@ mod tests {
     }
     use LayersOfExport::{Streamed, Written};
 
-    /// Returns why no export was measured if dockerd answers `answer` and the place has so many bytes
-    /// `available`. Also returns the number of notices.
+    /// Returns why no export was measured if dockerd answers `answer` and the place has so many
+    /// bytes `available`. Also returns the number of notices.
     fn not_exported(
         answer: &'static [u8],
         available: u64,

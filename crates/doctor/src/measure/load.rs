@@ -38,8 +38,8 @@ pub struct Load {
     pub bytes_per_second: f64,
 }
 
-/// Lets dockerd load an image, and removes the image. The layers are at `place`. Returns `None` where
-/// dockerd loads none, and adds why.
+/// Lets dockerd load an image, and removes the image. The layers are at `place`. Returns `None`
+/// where dockerd loads none, and adds why.
 ///
 /// # Errors
 /// A signal has arrived.
@@ -69,7 +69,8 @@ pub(crate) fn measure(
     Ok(loaded.map_err(|error| not_measured.push(NotMeasured::new(WHAT, reason(&error)))).ok())
 }
 
-/// Lets dockerd load `image`. If the image is not sent whole, dockerd removes what it has of the image.
+/// Lets dockerd load `image`. If the image is not sent whole, dockerd removes what it has of the
+/// image.
 fn load(api: &DockerApi, image: &LoadedImage, observer: &dyn Observer) -> io::Result<Load> {
     let (began, length) = (Instant::now(), image.length());
     let headers = format!("Content-Type: application/x-tar\r\nContent-Length: {length}\r\n");
@@ -104,8 +105,8 @@ fn remove(api: &DockerApi, name: &str) -> io::Result<()> {
     }
 }
 
-/// An image of one layer, in the format of `docker save`. Only the file of the layer is in memory, and not the
-/// archives around it.
+/// An image of one layer, in the format of `docker save`. Only the file of the layer is in memory,
+/// and not the archives around it.
 struct LoadedImage {
     name: String,
     config: String,
@@ -170,8 +171,8 @@ mod tests {
     use std::os::unix::net::{UnixListener, UnixStream};
     use std::sync::mpsc::channel;
 
-    /// Answers requests by `answers`. Returns the outcome of a measurement with `available` bytes, and
-    /// the first lines of the requests.
+    /// Answers requests by `answers`. Returns the outcome of a measurement with `available` bytes,
+    /// and the first lines of the requests.
     fn measured(
         answers: &'static [&'static str],
         available: u64,
@@ -200,7 +201,8 @@ mod tests {
         (load, requests.iter().collect(), why)
     }
 
-    /// Reads a request to the end of its body. Returns its first line, and the name of the image in it.
+    /// Reads a request to the end of its body. Returns its first line, and the name of the image in
+    /// it.
     fn request(stream: &mut UnixStream) -> (String, String) {
         let (mut bytes, mut part) = (Vec::new(), vec![0; 1 << 20]);
         loop {

@@ -1,8 +1,8 @@
 //! What a transaction of an engine's databases waits for.
 //!
-//! A transaction of bbolt writes pages and syncs them, then writes a meta page and syncs it. All these
-//! pages are in the file already, so both syncs are those of `overwrite`, and are not measured again.
-//! Only a long list of free pages, which is among the written pages, takes longer.
+//! A transaction of bbolt writes pages and syncs them, then writes a meta page and syncs it. All
+//! these pages are in the file already, so both syncs are those of `overwrite`, and are not
+//! measured again. Only a long list of free pages, which is among the written pages, takes longer.
 
 use super::Measured;
 use super::clock::Bound;
@@ -17,8 +17,8 @@ use serde::Serialize;
 const SYNCS: f64 = 2.0;
 /// A shorter list takes hardly longer than any other page.
 const SHORT: u64 = 64 << 10;
-/// The most that is written of a list: a disk that writes 8 MB a second takes 0.13 s. A longer list takes
-/// minutes on a slow disk.
+/// The most that is written of a list: a disk that writes 8 MB a second takes 0.13 s. A longer list
+/// takes minutes on a slow disk.
 const SAMPLE: u64 = 1 << 20;
 
 /// A transaction of bbolt.
@@ -58,7 +58,8 @@ impl TransactionBudget {
 }
 
 impl Times {
-    /// Returns the times of a sync of `factor` times as many bytes, if a sync of one page takes `page`.
+    /// Returns the times of a sync of `factor` times as many bytes, if a sync of one page takes
+    /// `page`.
     fn scaled(self, page: Self, factor: f64) -> Self {
         let scale = |sample: f64, page: f64| page + factor * (sample - page).max(0.0);
         Self {

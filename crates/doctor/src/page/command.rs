@@ -182,8 +182,8 @@ fn steps(build: &BuildSteps) -> Vec<Option<Part>> {
     first.into_iter().chain(groups(&build.waits)).chain([not_covered, not_seen]).collect()
 }
 
-/// Returns what has no time. The last column, `held`, has the first of `words` for a call that a hold
-/// takes away, and the second for others.
+/// Returns what has no time. The last column, `held`, has the first of `words` for a call that a
+/// hold takes away, and the second for others.
 fn not_covered(kinds: &[NotCovered], held: &'static str, words: [&'static str; 2]) -> Option<Part> {
     Part::table(
         "Calls without a time",

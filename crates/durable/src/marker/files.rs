@@ -39,8 +39,8 @@ impl MarkerContent {
     }
 }
 
-/// The files before they have names. No other program finds their descriptors: `fuser --kill` of the
-/// mount would kill the supervisor.
+/// The files before they have names. No other program finds their descriptors: `fuser --kill` of
+/// the mount would kill the supervisor.
 #[derive(Debug)]
 pub(super) struct Armed {
     directory: InFlight,

@@ -1,5 +1,5 @@
-//! Tests of files with a temporary name, which file systems without O_TMPFILE need, and of the kinds of
-//! files that are opened.
+//! Tests of files with a temporary name, which file systems without O_TMPFILE need, and of the
+//! kinds of files that are opened.
 
 use super::*;
 use rustix::fs::{CWD, mknodat};
@@ -32,8 +32,8 @@ fn a_file_of_a_killed_writer_is_replaced_and_one_of_a_living_writer_is_not() {
     assert!(!temporary.exists());
 }
 
-/// After this error the registry takes another name (`point_to`). In a directory with the sticky bit any
-/// file of another user can stand at the name.
+/// After this error the registry takes another name (`point_to`). In a directory with the sticky
+/// bit any file of another user can stand at the name.
 #[test]
 fn a_temporary_name_that_is_taken_by_anything_else_is_said_to_exist() {
     let place = tempfile::tempdir().unwrap();

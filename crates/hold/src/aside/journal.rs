@@ -73,8 +73,8 @@ pub struct Move {
     /// Whether a restore undoes the rename.
     #[serde(default)]
     pub put_back: bool,
-    /// Whether the file was not to be put back any more when a later set was made: it was back, or an
-    /// older one was.
+    /// Whether the file was not to be put back any more when a later set was made: it was back, or
+    /// an older one was.
     #[serde(default)]
     pub is_past: bool,
 }
@@ -265,8 +265,8 @@ impl Journal {
         commands
     }
 
-    /// Returns the renames of the first `sets` sets that have to be undone, in their order: the first
-    /// of each file, and none below an earlier one.
+    /// Returns the renames of the first `sets` sets that have to be undone, in their order: the
+    /// first of each file, and none below an earlier one.
     fn to_undo(&self, sets: usize) -> Vec<(&Set, &Move)> {
         let (mut chosen, mut froms) = (Vec::new(), BTreeSet::new());
         for (set, one, is_back) in self.looked_at(sets).into_iter().filter(|(_, it, _)| !it.is_past)
@@ -334,8 +334,8 @@ impl Journal {
         place
     }
 
-    /// Returns whether `path`, a directory of the set `index`, lies in what was made anew in the place
-    /// of a directory that an earlier set has.
+    /// Returns whether `path`, a directory of the set `index`, lies in what was made anew in the
+    /// place of a directory that an earlier set has.
     pub(super) fn is_in_successor(&self, index: usize, path: &Path) -> bool {
         let mut earlier = self.moves(index).filter(|(set, _)| !set.restored);
         earlier.any(|(_, one)| !one.is_past && path.starts_with(&one.from))

@@ -1,8 +1,8 @@
 //! The way back of what was set aside.
 //!
 //! The journal has the chosen renames durably before the first of them. Until all are done, no hold
-//! starts and nothing is removed: the next [`restore`] or recovery finishes them. What the daemon has
-//! made anew is moved into [`REPLACED`], beside the other files of the set.
+//! starts and nothing is removed: the next [`restore`] or recovery finishes them. What the daemon
+//! has made anew is moved into [`REPLACED`], beside the other files of the set.
 
 mod error;
 
@@ -74,7 +74,8 @@ fn is_interrupted(journal: &Journal) -> Result<bool, RestoreError> {
     match HoldRecord::read(&journal.name) {
         Ok(None) => return Ok(false),
         Ok(Some(record)) => {
-            // Without the boot id, a hold that is in force could not be told from one of an earlier boot.
+            // Without the boot id, a hold that is in force could not be told from one of an earlier
+            // boot.
             kernel_boot_id().map_err(RestoreError::Boot)?;
             if unclean(&record).is_none() {
                 let unit = record.config.unit;
@@ -106,8 +107,8 @@ fn put_back(mut journal: Journal) -> Result<Restored, RestoreError> {
         return Err(RestoreError::Mounted { path, point });
     }
     refuse_used(&chosen)?;
-    // Without the boot id, a loss of this boot could not be told from an older one, also a loss that this
-    // restore meets.
+    // Without the boot id, a loss of this boot could not be told from an older one, also a loss
+    // that this restore meets.
     kernel_boot_id().map_err(RestoreError::Boot)?;
     refuse_lost(&journal, &chosen)?;
     if is_new && !mutant::is("hold-restore-journal-late") {
@@ -214,8 +215,8 @@ fn move_away(
 /// Syncs the file systems of the files, and so the names. The hold has answered syncs of the files
 /// without doing them. After a restore no marker says so any more.
 ///
-/// The kernel reports a lost write once, so a failure is noted for the next call: in memory, too, for
-/// a journal on a disk that is full or read-only.
+/// The kernel reports a lost write once, so a failure is noted for the next call: in memory, too,
+/// for a journal on a disk that is full or read-only.
 fn sync_disks(journal: &mut Journal, chosen: &[(&Set, &Move)]) -> Result<(), Error> {
     let parents = parents(chosen);
     // Before the syncs: a disk that has failed may no longer be found.
@@ -262,8 +263,8 @@ fn refuse_lost(journal: &Journal, chosen: &[(&Set, &Move)]) -> Result<(), Restor
     Ok(())
 }
 
-/// Returns the losses in `journal` and in the marker. A recovery that was cut short has not copied the
-/// marker's yet. A damaged marker has none.
+/// Returns the losses in `journal` and in the marker. A recovery that was cut short has not copied
+/// the marker's yet. A damaged marker has none.
 fn losses(journal: &Journal) -> Result<Vec<Loss>, Error> {
     let mut losses = journal.losses.clone();
     if mutant::is("hold-marker-losses-unread") {

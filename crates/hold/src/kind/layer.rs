@@ -3,9 +3,9 @@
 //! The overlay of a hold would hide the marks of another overlay, and the end of the hold would
 //! remove some of them: what the layer had deleted would be back.
 //!
-//! An overlay has one device number for all subvolumes of btrfs, and their inode numbers are the same.
-//! So `find` and `du` would take a subvolume for a loop, and `rsync -H` would copy a hard link of one
-//! subvolume in place of that of another.
+//! An overlay has one device number for all subvolumes of btrfs, and their inode numbers are the
+//! same. So `find` and `du` would take a subvolume for a loop, and `rsync -H` would copy a hard
+//! link of one subvolume in place of that of another.
 
 use super::refusal::RefusalReason;
 use crate::directories::{DIRECTORY, Entries, walk};

@@ -61,8 +61,8 @@ impl ResolvedPath {
     }
 }
 
-/// Gives the held directories at `places` their own attributes back, before they are renamed. The marks
-/// of [`ResolvedPath::is_marked`] stay.
+/// Gives the held directories at `places` their own attributes back, before they are renamed. The
+/// marks of [`ResolvedPath::is_marked`] stay.
 pub fn restore_attributes(places: &[ResolvedPath]) -> Result<(), Error> {
     for place in places {
         let Some(parent) = SafeDirectory::open_if_there(place.parent())? else { continue };

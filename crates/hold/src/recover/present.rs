@@ -122,8 +122,8 @@ fn mount_point_above(path: &Path) -> Result<PathBuf, Error> {
     Ok(above.unwrap_or(Path::new("/")).to_owned())
 }
 
-/// Whether the file system at `point` was made after the hold of `record` started. The clock may have been
-/// wrong by then, so the file system of the start is known by its root.
+/// Whether the file system at `point` was made after the hold of `record` started. The clock may
+/// have been wrong by then, so the file system of the start is known by its root.
 fn is_newer(point: &Path, record: &HoldRecord) -> Result<bool, Error> {
     let Some(root) = FileId::read(point)? else { return Ok(false) };
     let is_it = record.file_systems.iter().any(|system| system.root.as_ref() == Some(&root));
@@ -168,8 +168,8 @@ pub(super) fn doubt(record: &HoldRecord) -> Result<Option<String>, Error> {
 }
 
 /// Returns a held path that is neither there nor set aside, if the marker is damaged or was lost,
-/// and does not name the file systems: the disk of the path may not be mounted. The journal may be lost,
-/// too, which has what a recovery set aside before it was cut short.
+/// and does not name the file systems: the disk of the path may not be mounted. The journal may be
+/// lost, too, which has what a recovery set aside before it was cut short.
 fn out_of_sight(record: &HoldRecord) -> Result<Option<PathBuf>, Error> {
     if !record.file_systems.is_empty() {
         return Ok(None);

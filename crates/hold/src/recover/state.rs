@@ -36,8 +36,8 @@ impl MarkedState {
     /// Reads the state of the hold of `config`.
     ///
     /// # Errors
-    /// Names the marker, which may be in order but cannot be read now. [`RecoverError::Boot`] if there
-    /// is a marker.
+    /// Names the marker, which may be in order but cannot be read now. [`RecoverError::Boot`] if
+    /// there is a marker.
     pub(super) fn read(config: &Config) -> Result<Self, RecoverError> {
         let found = HoldRecord::read(&config.name);
         if !matches!(found, Ok(None)) {
@@ -86,22 +86,22 @@ impl MarkedState {
     }
 }
 
-/// Fails if the boot id is unknown. Without the boot id, a crash could not be told from the kill of a
-/// container, and a lost write would be noted without its boot.
+/// Fails if the boot id is unknown. Without the boot id, a crash could not be told from the kill of
+/// a container, and a lost write would be noted without its boot.
 fn require_boot() -> Result<(), RecoverError> {
     kernel_boot_id().map(drop).map_err(RecoverError::Boot)
 }
 
-/// The boot of a marker that takes the place of one whose writes may be lost for certain. No boot has
-/// this id.
+/// The boot of a marker that takes the place of one whose writes may be lost for certain. No boot
+/// has this id.
 const LOST: &str = "lost";
 
-/// The boot of a marker that takes the place of one whose writes may be on the disk. An older version of
-/// synconce asks for a decision if the marker has no boot.
+/// The boot of a marker that takes the place of one whose writes may be on the disk. An older
+/// version of synconce asks for a decision if the marker has no boot.
 const MAYBE_LOST: &str = "";
 
-/// Returns the marker of the hold of `config` that takes the place of a lost or damaged one. It has the
-/// losses that are noted beside the files. `boot` is [`LOST`] or [`MAYBE_LOST`].
+/// Returns the marker of the hold of `config` that takes the place of a lost or damaged one. It has
+/// the losses that are noted beside the files. `boot` is [`LOST`] or [`MAYBE_LOST`].
 fn in_place_of_lost(config: &Config, boot: &str) -> HoldRecord {
     let places = config.hold.iter().filter_map(|held| ResolvedPath::find(held).ok());
     let lost = places.filter(note::has_lost_writes);

@@ -61,8 +61,8 @@ impl fmt::Display for Astray {
 
 impl std::error::Error for Astray {}
 
-/// Returns a command that helps against `error`, if an [`Astray`], a full or a read-only file system is
-/// its cause.
+/// Returns a command that helps against `error`, if an [`Astray`], a full or a read-only file
+/// system is its cause.
 pub fn remedy(error: &Error) -> Option<String> {
     match error.io().kind() {
         ErrorKind::ReadOnlyFilesystem => {

@@ -42,7 +42,8 @@ pub fn listing() -> String {
     ))
 }
 
-/// Makes the daemon's files: a file in the place of the database, which is no database, and two directories.
+/// Makes the daemon's files: a file in the place of the database, which is no database, and two
+/// directories.
 pub fn make_files(content: &str) {
     sh(&format!(
         "mkdir -p {DATA}/plugin.one/sub {DATA}/plugin.two {DATA}/other; cd {DATA}; \

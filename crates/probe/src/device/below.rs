@@ -1,6 +1,6 @@
-//! The disks below a file system whose requests show that a flush goes on. The flush of a loop device
-//! is one request, during which the whole dirty image is written to the disk with the file. A btrfs
-//! shows one of its devices, and writes to each.
+//! The disks below a file system whose requests show that a flush goes on. The flush of a loop
+//! device is one request, during which the whole dirty image is written to the disk with the file.
+//! A btrfs shows one of its devices, and writes to each.
 
 use super::{block_device, completed, dirty_bytes, is_partition};
 use crate::mounts::{self, DeviceId, Mount};
@@ -18,8 +18,8 @@ impl Sample {
         Self(LazyCell::new(|| mounts::read("self").unwrap_or_default()))
     }
 
-    /// Returns a number that changes while the file system `device` on `source` is being written: the
-    /// completed requests of its disks or, if no block device is known, the host's dirty bytes.
+    /// Returns a number that changes while the file system `device` on `source` is being written:
+    /// the completed requests of its disks or, if no block device is known, the host's dirty bytes.
     pub fn movement_of_file_system(&self, device: DeviceId, source: &str) -> u64 {
         let mut disks = Disks::default();
         if disks.add_file_system(device, source, &self.0) {
@@ -29,8 +29,8 @@ impl Sample {
         }
     }
 
-    /// Returns a number that changes while a disk that has the file of the loop device `disk`, or of one
-    /// below it, completes requests.
+    /// Returns a number that changes while a disk that has the file of the loop device `disk`, or
+    /// of one below it, completes requests.
     pub fn movement_below(&self, disk: DeviceId) -> u64 {
         let mut disks = Disks::default();
         disks.look_below(disk, &self.0);
@@ -64,8 +64,9 @@ impl Disks {
         true
     }
 
-    /// Adds the disks with the files of loop devices at or below `disk`. Other disks below do not count:
-    /// a disk of device-mapper or md completes writes one by one, and shares its parts with other disks.
+    /// Adds the disks with the files of loop devices at or below `disk`. Other disks below do not
+    /// count: a disk of device-mapper or md completes writes one by one, and shares its parts with
+    /// other disks.
     fn look_below(&mut self, disk: DeviceId, mounts: &[Mount]) {
         let Some(sysfs) = directory(disk).filter(|_| self.seen.insert(disk)) else { return };
         for part in fs::read_dir(sysfs.join("slaves")).into_iter().flatten().flatten() {

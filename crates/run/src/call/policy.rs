@@ -47,8 +47,9 @@ pub(crate) enum Decision {
     OwnFilter(OwnFilter),
     /// Release the pins of the mounts that the call ends, then let the kernel unmount them.
     Unmount(Option<Unmounting>),
-    /// Leave the call, which flushes a block device, to the kernel, and count it. From now on the syncs of
-    /// the caller are real: it reads the disk below the file system, where held data are missing.
+    /// Leave the call, which flushes a block device, to the kernel, and count it. From now on the
+    /// syncs of the caller are real: it reads the disk below the file system, where held data are
+    /// missing.
     FlushDevice,
     /// Write out the loop device of the call, then let the kernel detach the device from its file.
     Detach,

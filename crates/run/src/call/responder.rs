@@ -362,8 +362,8 @@ impl Responder {
     }
 }
 
-/// Returns the answer to a call on a file system that was pinned late, and why, if the call cannot be
-/// held: the write-back error that the caller's descriptor has not reported yet. This check
+/// Returns the answer to a call on a file system that was pinned late, and why, if the call cannot
+/// be held: the write-back error that the caller's descriptor has not reported yet. This check
 /// reports the error and thereby clears it, so the answer must carry it.
 fn not_held(pending: &PendingCall) -> Option<(Answer, PassReason)> {
     if mutant::is("late-look-skipped") {

@@ -157,8 +157,9 @@ fn perform(
 ) -> io::Result<Rewritten> {
     // A sandbox may forbid writes to /proc (landlock(7)). If the patches cannot be applied, the
     // call goes on with its flag: it is notified again, and passes because the thread is traced.
-    // Opened before the registers are read: that the thread is still stopped then shows that the memory
-    // is its own, and not that of a program which another thread has executed under the same id.
+    // Opened before the registers are read: that the thread is still stopped then shows that the
+    // memory is its own, and not that of a program which another thread has executed under the same
+    // id.
     let memory = (!change.patches.is_empty())
         .then(|| Memory::open_writable(pending.notification.thread).ok())
         .flatten();

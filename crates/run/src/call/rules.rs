@@ -128,8 +128,9 @@ impl Rules {
         }
     }
 
-    /// Whether the rules hold each sync of the kind `sync` on the mount's file system. An overlay keeps
-    /// its files on another file system, so for a sync of a whole file system any `--except` counts.
+    /// Whether the rules hold each sync of the kind `sync` on the mount's file system. An overlay
+    /// keeps its files on another file system, so for a sync of a whole file system any `--except`
+    /// counts.
     fn hold_all_of(&self, located: &Located, sync: SyncOf) -> bool {
         let root = Path::new("/").components();
         let is_all = located.root == Path::new("/");

@@ -29,8 +29,8 @@ pub(crate) struct Workers {
     busy: Arc<AtomicUsize>,
 }
 
-/// Jobs that no thread has taken. A job wakes one thread, where a shared `mpsc::Receiver` wakes a second
-/// one to wait in its place.
+/// Jobs that no thread has taken. A job wakes one thread, where a shared `mpsc::Receiver` wakes a
+/// second one to wait in its place.
 #[derive(Default)]
 struct Queue {
     waiting: Mutex<Waiting>,

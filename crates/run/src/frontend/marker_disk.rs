@@ -1,8 +1,8 @@
 //! The wait for the disk of a marker: what the user is told, and what Ctrl-C does then.
 //!
-//! While a file system is frozen (`fsfreeze`, or the snapshot of a backup), each write there waits for
-//! the thaw in the kernel, where no signal ends the wait. No system call that changes nothing tells
-//! whether a file system is frozen.
+//! While a file system is frozen (`fsfreeze`, or the snapshot of a backup), each write there waits
+//! for the thaw in the kernel, where no signal ends the wait. No system call that changes nothing
+//! tells whether a file system is frozen.
 
 use super::Frontend;
 use crate::report::finished::Finished;
@@ -34,16 +34,16 @@ impl MarkerWait {
 }
 
 impl Frontend<'_> {
-    /// Returns how long to wait for a message until [`Frontend::tell_of_marker_disk`] is due. Returns
-    /// `None` while the command runs, and once the user was told.
+    /// Returns how long to wait for a message until [`Frontend::tell_of_marker_disk`] is due.
+    /// Returns `None` while the command runs, and once the user was told.
     pub(super) fn patience(&self) -> Option<Timespec> {
         let is_due = self.command.is_none() && !self.marker_wait.is_told && !self.supervisor_ended;
         let left = is_due.then(|| PATIENCE.saturating_sub(self.marker_wait.since.elapsed()))?;
         Timespec::try_from(left).ok()
     }
 
-    /// Prints a notice if the supervisor waits for the disk of a marker. Returns the end of the run if
-    /// a signal had asked for it before.
+    /// Prints a notice if the supervisor waits for the disk of a marker. Returns the end of the run
+    /// if a signal had asked for it before.
     pub(super) fn tell_of_marker_disk(&mut self) -> Option<Finished> {
         let is_at = |step| self.takeover.handover.is_at(step);
         let has_ended = is_at(MarkerStep::Clears);
@@ -58,8 +58,8 @@ impl Frontend<'_> {
         self.gives_up_start().then(|| self.end_of_wait())
     }
 
-    /// Whether the user was told of the disk, a signal has asked for the end, and the command has not
-    /// started. It will not start then.
+    /// Whether the user was told of the disk, a signal has asked for the end, and the command has
+    /// not started. It will not start then.
     pub(super) fn gives_up_start(&self) -> bool {
         self.marker_wait.is_told
             && self.early.iter().any(|(received, _)| ends_wait(received.signal))
@@ -106,8 +106,8 @@ impl Frontend<'_> {
     }
 }
 
-/// Whether `signal` means to stop waiting for the commit. Others may have been meant for the command,
-/// or the caller made this process ignore them (nohup).
+/// Whether `signal` means to stop waiting for the commit. Others may have been meant for the
+/// command, or the caller made this process ignore them (nohup).
 pub(super) fn ends_wait(signal: i32) -> bool {
     use Signal as S;
     let ends = [S::HUP, S::INT, S::QUIT, S::ABORT, S::ALARM, S::TERM].map(S::as_raw);

@@ -18,11 +18,12 @@ impl LastSignal {
         self.0 = Some((received, Instant::now()));
     }
 
-    /// Whether a signal that has just been read is the noted one, sent twice: timeout(1) signals the
-    /// process, and then its group. Such a signal does not mean that the user stops waiting.
+    /// Whether a signal that has just been read is the noted one, sent twice: timeout(1) signals
+    /// the process, and then its group. Such a signal does not mean that the user stops waiting.
     ///
-    /// Senders outside of the pid namespace differ by their users alone. Two of one user count as one
-    /// sender: the user can send again, but the end of a container's first process ends its commit.
+    /// Senders outside of the pid namespace differ by their users alone. Two of one user count as
+    /// one sender: the user can send again, but the end of a container's first process ends its
+    /// commit.
     pub(super) fn is_same(&self, received: &Received) -> bool {
         let is_noted =
             |(last, read): &(Received, Instant)| last == received && read.elapsed() < TWICE;

@@ -55,8 +55,8 @@ impl Notices {
 
     /// Returns the notice about the processes that outlive a supervised run, had a sync held in it,
     /// themselves or by a descendant, and were named by no other notice. A reader of the command's
-    /// output or an agent without files has none. Waits for at most [`GRACE`]: a server that the command
-    /// stopped may still be ending.
+    /// output or an agent without files has none. Waits for at most [`GRACE`]: a server that the
+    /// command stopped may still be ending.
     pub(super) fn survivors(&mut self) -> Option<Notice> {
         // Those of a sealed run are named before the commit.
         if self.ends_all || self.sealed || self.synced.is_empty() {
@@ -75,8 +75,8 @@ impl Notices {
         }
     }
 
-    /// Returns the result of `survivors`. In a sealed run, whose survivors are named, polls for at most
-    /// [`GRACE`] until none is left.
+    /// Returns the result of `survivors`. In a sealed run, whose survivors are named, polls for at
+    /// most [`GRACE`] until none is left.
     pub(super) fn after_grace(&self, survivors: impl Fn() -> Vec<Process>) -> Vec<Process> {
         let end = Instant::now() + GRACE;
         loop {
@@ -103,7 +103,8 @@ impl Notices {
         let survivors = if *ends_all { &[] } else { survivors };
         let is_sealed = *sealed;
         let earlier = named.clone();
-        // Descendants of a named process are not named, unless they became daemons during the commit.
+        // Descendants of a named process are not named, unless they became daemons during the
+        // commit.
         let is_new = |pid: u32| {
             let mut above = ancestors(pid).peekable();
             // A process without ancestors has ended.

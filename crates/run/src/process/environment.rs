@@ -4,9 +4,9 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use synconce_sys::procfs::Stat;
 
-/// Overwrites the environment with zeros (proc_pid_environ(5)). Servers of CI jobs end each process that
-/// has a variable of the job, such as Jenkins' cookie. A daemon that is to outlive the job drops that
-/// variable; the supervisor that serves the daemon must not be found by it either.
+/// Overwrites the environment with zeros (proc_pid_environ(5)). Servers of CI jobs end each process
+/// that has a variable of the job, such as Jenkins' cookie. A daemon that is to outlive the job
+/// drops that variable; the supervisor that serves the daemon must not be found by it either.
 ///
 /// From here on this process has no variables. Without /proc nothing happens.
 pub(crate) fn forget() {

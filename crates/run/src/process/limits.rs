@@ -16,8 +16,8 @@ pub(crate) fn raise() {
     raise_soft(Resource::Nofile);
 }
 
-/// Raises a soft limit to the hard limit. At a hard limit of processor time the kernel sends SIGKILL,
-/// and no SIGXCPU before.
+/// Raises a soft limit to the hard limit. At a hard limit of processor time the kernel sends
+/// SIGKILL, and no SIGXCPU before.
 fn raise_soft(resource: Resource) {
     let maximum = getrlimit(resource).maximum;
     // A failure leaves the soft limit as it is.

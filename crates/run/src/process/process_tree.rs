@@ -126,9 +126,9 @@ pub(crate) fn exists(pid: u32) -> bool {
     pid.is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH))
 }
 
-/// Whether `thread` may end the machine by reboot(2), or /proc does not show that. It may not without
-/// `CAP_SYS_BOOT`. In a pid namespace of its own the call ends only the namespace (`reboot_pid_ns`,
-/// kernel/pid_namespace.c).
+/// Whether `thread` may end the machine by reboot(2), or /proc does not show that. It may not
+/// without `CAP_SYS_BOOT`. In a pid namespace of its own the call ends only the namespace
+/// (`reboot_pid_ns`, kernel/pid_namespace.c).
 pub(crate) fn may_end_machine(thread: u32) -> bool {
     let field = |name| procfs::status_field(thread, name);
     let is_deeper = field("NSpid:").is_some_and(|ids| ids.split_whitespace().count() > 1);

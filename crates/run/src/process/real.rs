@@ -1,5 +1,5 @@
-//! The processes whose syncs are real: those that `synconce real` started, and their descendants, and
-//! those that read a disk below its file system.
+//! The processes whose syncs are real: those that `synconce real` started, and their descendants,
+//! and those that read a disk below its file system.
 //!
 //! A process is known by its id and the time at which it began, because ids are reused. What a
 //! caller descends from is looked up in /proc once for each thread.

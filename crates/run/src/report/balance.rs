@@ -1,7 +1,7 @@
 //! What a run saved and what it cost.
 //!
-//! The syncs of the run's own marker are the measure of the disk: each makes a small change durable,
-//! as most held calls would have. Nothing else is written or synced to measure.
+//! The syncs of the run's own marker are the measure of the disk: each makes a small change
+//! durable, as most held calls would have. Nothing else is written or synced to measure.
 
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
@@ -88,18 +88,18 @@ impl Balance {
     }
 
     /// Returns the time that the timed syncs would have taken at least and at most, one by one. The
-    /// shortest sync of the marker is the most: a longer one has also written what other programs had
-    /// left, which a row of syncs does once. It waits for two flushes of the disk, as it writes the
-    /// journal (`jbd2_journal_commit_transaction`); a sync of blocks that the file had before waits for
-    /// one (`ext4_sync_file`, `xfs_file_fsync`).
+    /// shortest sync of the marker is the most: a longer one has also written what other programs
+    /// had left, which a row of syncs does once. It waits for two flushes of the disk, as it writes
+    /// the journal (`jbd2_journal_commit_transaction`); a sync of blocks that the file had before
+    /// waits for one (`ext4_sync_file`, `xfs_file_fsync`).
     pub fn waited_micros(&self) -> Option<[u64; 2]> {
         let [shortest, _] = self.sync_micros.filter(|_| self.timed > 0)?;
         let most = shortest.saturating_mul(self.timed);
         Some([most / 2, most])
     }
 
-    /// Returns what the run took for its own work: `commit` at its end, checkpoints, markers and the
-    /// supervisor, which works while callers wait.
+    /// Returns what the run took for its own work: `commit` at its end, checkpoints, markers and
+    /// the supervisor, which works while callers wait.
     pub fn cost_micros(&self, commit: u64) -> u64 {
         let own = self.checkpoint_micros + self.marker_micros + self.supervisor_micros;
         own.saturating_add(commit)

@@ -1,4 +1,5 @@
-//! Counts of this user's runs and of their commits since the boot, in memory (`/run/synconce/counts`).
+//! Counts of this user's runs and of their commits since the boot, in memory
+//! (`/run/synconce/counts`).
 
 use std::path::Path;
 use synconce_durable::{count, standard_paths};
@@ -8,8 +9,9 @@ const RUNS: &str = "runs";
 const DURABLE: &str = "commits.durable";
 const FAILED: &str = "commits.failed";
 
-/// Counts in `runtime`, the directory of run files, a run whose command has ended, and its commit, if it
-/// made one: whether that was durable. A count that cannot be written is missing, and nothing else.
+/// Counts in `runtime`, the directory of run files, a run whose command has ended, and its commit,
+/// if it made one: whether that was durable. A count that cannot be written is missing, and nothing
+/// else.
 pub(crate) fn note(runtime: &Path, commit: Option<bool>) {
     let directory = runtime.join(COUNTS);
     if count::make_directory(&directory).is_err() {

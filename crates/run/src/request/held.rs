@@ -82,8 +82,9 @@ pub fn is_held() -> bool {
     }
 }
 
-/// Finds filters around this process that kill each process that syncs, as `SystemCallFilter=~@sync`
-/// of systemd does: a child asks the question of `outer`. Costs nothing without a filter.
+/// Finds filters around this process that kill each process that syncs, as
+/// `SystemCallFilter=~@sync` of systemd does: a child asks the question of `outer`. Costs nothing
+/// without a filter.
 ///
 /// # Errors
 /// There is such a filter: any question would kill this process, too.

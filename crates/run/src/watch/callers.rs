@@ -24,8 +24,8 @@ const KEPT: usize = 4096;
 pub(super) struct Callers(HashMap<(u32, u64), (u32, Vec<String>)>);
 
 impl Callers {
-    /// Returns the caller whose thread is `thread`; without names if /proc does not show it. `init` is
-    /// the first process of the caller's container: no ancestor of `init` is named.
+    /// Returns the caller whose thread is `thread`; without names if /proc does not show it. `init`
+    /// is the first process of the caller's container: no ancestor of `init` is named.
     pub(super) fn find(&mut self, thread: u32, init: Option<u32>) -> Caller {
         self.look_up(thread, init).unwrap_or_default()
     }

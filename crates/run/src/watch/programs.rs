@@ -70,7 +70,8 @@ impl Programs {
         programs
     }
 
-    /// Returns the triggers, emulators and clients that were found, for the last line of the record.
+    /// Returns the triggers, emulators and clients that were found, for the last line of the
+    /// record.
     pub(super) fn found(&self) -> (Vec<Trigger>, Vec<Emulated>, Vec<Client>) {
         let mut seen = self.lock();
         let ended = std::mem::take(&mut seen.running);
@@ -180,8 +181,8 @@ fn package_of_trigger(command_line: &[u8]) -> Option<String> {
     words.windows(2).find_map(of_pair)
 }
 
-/// Returns the client of an engine whose command line (proc_pid_cmdline(5)) this is. Its words are left
-/// out, because they may have a password.
+/// Returns the client of an engine whose command line (proc_pid_cmdline(5)) this is. Its words are
+/// left out, because they may have a password.
 fn client(command_line: &[u8]) -> Option<Client> {
     let mut words = command_line.split(|byte| *byte == 0);
     let name = Path::new(OsStr::from_bytes(words.next()?)).file_name()?.to_str()?;

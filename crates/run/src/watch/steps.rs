@@ -1,9 +1,10 @@
-//! Steps of image builds. A daemon starts them, so they do not descend from the command. The runtime of
-//! a step hands over the listener of the step's filter (see [`synconce_durable::step_watch`]).
+//! Steps of image builds. A daemon starts them, so they do not descend from the command. The
+//! runtime of a step hands over the listener of the step's filter (see
+//! [`synconce_durable::step_watch`]).
 //!
-//! A filter without a listener fails its calls with ENOSYS, so this process stays until each step that
-//! it watches has ended. A connection of synconce-oci that is still open counts as a step: the runtime
-//! is about to connect.
+//! A filter without a listener fails its calls with ENOSYS, so this process stays until each step
+//! that it watches has ended. A connection of synconce-oci that is still open counts as a step: the
+//! runtime is about to connect.
 
 mod socket;
 
@@ -69,8 +70,8 @@ struct StepsState {
 }
 
 impl Steps {
-    /// Starts to watch the steps whose runtimes connect to `socket`. Their calls go to `watch`. Returns
-    /// `None` without a socket.
+    /// Starts to watch the steps whose runtimes connect to `socket`. Their calls go to `watch`.
+    /// Returns `None` without a socket.
     pub(crate) fn begin(
         socket: Option<Result<StepSocket, String>>,
         watch: Option<Arc<Watch>>,
@@ -122,8 +123,8 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a connection until the returned value is dropped. Returns `None` if no more connections
-    /// are accepted.
+    /// Counts a connection until the returned value is dropped. Returns `None` if no more
+    /// connections are accepted.
     fn enter_connection(self: &Arc<Self>) -> Option<Open> {
         let mut state = self.lock();
         (!state.is_closing).then(|| self.enter(&mut state))
@@ -310,7 +311,8 @@ impl Watch {
         }
     }
 
-    /// Records that the last process of the step `number` has ended, and the syncs of those that were killed.
+    /// Records that the last process of the step `number` has ended, and the syncs of those that
+    /// were killed.
     fn end_step(&self, number: u32) {
         let mut syncs = self.syncs();
         if !syncs.has_ended {

@@ -1,9 +1,9 @@
 //! Syncs whose callers have no answer yet.
 //!
-//! A signal can end the wait of a caller, if the filter is not of synconce (`SA_RESTART` in signal(7),
-//! `SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV` in seccomp(2)). The handler returns, and the kernel or the
-//! program makes the call again: a second notification of one sync. Without a filter the kernel would not
-//! have interrupted the sync. So both count as one sync.
+//! A signal can end the wait of a caller, if the filter is not of synconce (`SA_RESTART` in
+//! signal(7), `SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV` in seccomp(2)). The handler returns, and the
+//! kernel or the program makes the call again: a second notification of one sync. Without a filter
+//! the kernel would not have interrupted the sync. So both count as one sync.
 
 use super::line::Call as CallLine;
 use std::collections::HashMap;
@@ -29,8 +29,8 @@ struct SyncInProgress {
 }
 
 impl Syncs {
-    /// Notes that the sync `id` of `line` begins, or begins again: a thread has one sync at a time, so an
-    /// earlier one of the same file has lost its caller to a signal.
+    /// Notes that the sync `id` of `line` begins, or begins again: a thread has one sync at a time,
+    /// so an earlier one of the same file has lost its caller to a signal.
     pub fn begin(&mut self, id: CallId, line: CallLine) {
         if self.has_ended {
             return;

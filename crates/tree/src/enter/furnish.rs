@@ -240,7 +240,8 @@ fn put(
     attached.on("cannot mount, in the tree, on", path)
 }
 
-/// Returns how `place` differs from `kind`: move_mount(2) has `EINVAL` for a directory on a file, too.
+/// Returns how `place` differs from `kind`: move_mount(2) has `EINVAL` for a directory on a file,
+/// too.
 fn mismatch(place: BorrowedFd<'_>, kind: MountPointKind) -> Option<Errno> {
     let there = FileType::from_raw_mode(fstat(place).ok()?.st_mode);
     match (kind, there == FileType::Directory) {

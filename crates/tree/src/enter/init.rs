@@ -102,8 +102,9 @@ fn try_run(
     Ok(())
 }
 
-/// Returns the text of `path`, a list of accounts of the tree; empty if there is no such file. The tree's
-/// author may have put a FIFO, a device or a link to a file of /proc there, which never ends.
+/// Returns the text of `path`, a list of accounts of the tree; empty if there is no such file. The
+/// tree's author may have put a FIFO, a device or a link to a file of /proc there, which never
+/// ends.
 fn read_accounts(path: &str) -> String {
     let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
     let mut text = Vec::new();
@@ -156,8 +157,9 @@ fn attend(
             // Signals from outside the pid namespace have sender 0. The terminal's signals are
             // skipped: they reach the command anyway.
             let from_outside = received.by_process && received.sender == 0;
-            // The kernel sends the SIGHUP of a hang-up to this process alone, which leads the session
-            // of the terminal. A SIGHUP from outside may be pending then, and stands for both.
+            // The kernel sends the SIGHUP of a hang-up to this process alone, which leads the
+            // session of the terminal. A SIGHUP from outside may be pending then, and stands for
+            // both.
             let is_hang_up =
                 group.is_some() && received.signal == Signal::HUP.as_raw() && is_hung_up();
             let is_meant = from_outside || is_hang_up;

@@ -24,8 +24,8 @@ use synconce_sys::signals::{Received, SignalReader};
 
 /// The most bytes that are read at once, and that wait for a writer.
 const ROOM: usize = 4096;
-/// More bytes than a pseudo-terminal buffers. A read of this many has all that a process wrote before
-/// its end.
+/// More bytes than a pseudo-terminal buffers. A read of this many has all that a process wrote
+/// before its end.
 const MOST_HELD: usize = 1 << 17;
 /// The interval at which a background job checks whether it is in the foreground. No signal reports
 /// the change.
@@ -87,7 +87,8 @@ fn has_terminal() -> bool {
 
 /// The caller's terminal and the command's.
 pub(super) struct Terminal {
-    /// `None` after the caller's terminal was hung up: the kernel then hangs up the command's terminal.
+    /// `None` after the caller's terminal was hung up: the kernel then hangs up the command's
+    /// terminal.
     master: Option<OwnedFd>,
     input: OwnedFd,
     output: OwnedFd,
@@ -306,8 +307,8 @@ impl Terminal {
     }
 
     /// Sends the job of the caller the signal that ended the command, if the signal's key was
-    /// typed: without a pseudo-terminal the kernel signals the whole job, so that a shell script ends,
-    /// too.
+    /// typed: without a pseudo-terminal the kernel signals the whole job, so that a shell script
+    /// ends, too.
     pub(super) fn signal_the_job(&self, signal: i32) {
         for (key, is_typed) in [Signal::INT, Signal::QUIT].into_iter().zip(self.typed_signals) {
             if is_typed && key.as_raw() == signal {

@@ -37,8 +37,8 @@ fn store() -> (Rig, Store) {
     (rig, store)
 }
 
-/// Lets `look` at a store on a disk that hangs, and asserts that the result comes. Returns the result
-/// and the path of the store.
+/// Lets `look` at a store on a disk that hangs, and asserts that the result comes. Returns the
+/// result and the path of the store.
 fn on_a_disk_that_hangs<T: Send + 'static>(
     look: impl FnOnce(&Store) -> T + Send + 'static,
 ) -> (Rig, PathBuf, T) {

@@ -132,8 +132,8 @@ impl std::error::Error for FailedStep {
     }
 }
 
-/// Returns `error` with the act that failed, and with the same kind: a full disk is not an overlay that
-/// is refused.
+/// Returns `error` with the act that failed, and with the same kind: a full disk is not an overlay
+/// that is refused.
 fn say(act: &'static str, error: impl Into<io::Error>) -> io::Error {
     let source = error.into();
     io::Error::new(source.kind(), FailedStep { act, source })

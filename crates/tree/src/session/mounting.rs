@@ -35,10 +35,11 @@ const LOOK: Duration = Duration::from_millis(20);
 
 impl Store {
     /// Unmounts, in the private mount namespace of this process, the copies of mounted trees of any
-    /// store, but for those that lead to this store or to `needed`: a run, and what empties the trash
-    /// after it, would keep these trees and layers in use, where no unmount reaches its namespace. A
-    /// working directory in such a copy becomes `/`. Best effort: the mount namespace of an ordinary
-    /// user cannot unmount one of the mounts that it has inherited (mount_namespaces(7)).
+    /// store, but for those that lead to this store or to `needed`: a run, and what empties the
+    /// trash after it, would keep these trees and layers in use, where no unmount reaches its
+    /// namespace. A working directory in such a copy becomes `/`. Best effort: the mount namespace
+    /// of an ordinary user cannot unmount one of the mounts that it has inherited
+    /// (mount_namespaces(7)).
     pub fn unmount_copies(&self, needed: &[PathBuf]) {
         let mounts = mounts::read("self").unwrap_or_default();
         let points = self.mount_points();

@@ -1,5 +1,5 @@
-//! Snapshots of subvolumes with the subvolumes in them. btrfs itself makes an empty directory in the
-//! place of each subvolume in a subvolume.
+//! Snapshots of subvolumes with the subvolumes in them. btrfs itself makes an empty directory in
+//! the place of each subvolume in a subvolume.
 
 use crate::overlay::own_times;
 use crate::store::open_below;
@@ -11,9 +11,9 @@ use std::path::Path;
 use synconce_durable::error::{Context, Error};
 use synconce_sys::btrfs;
 
-/// Makes the writable snapshot `name`, in the directory `above`, of the subvolume `source` at `path`,
-/// and of the subvolumes in it. Of these, read-only ones stay read-only. Nothing may change `source`
-/// meanwhile.
+/// Makes the writable snapshot `name`, in the directory `above`, of the subvolume `source` at
+/// `path`, and of the subvolumes in it. Of these, read-only ones stay read-only. Nothing may change
+/// `source` meanwhile.
 ///
 /// # Errors
 /// The error names the act and the path of the subvolume.

@@ -6,7 +6,8 @@
 //! not survive a boot, and neither need the number.
 //!
 //! The store has the number of its own commits, which every container sees. What other commands met
-//! on the same file system is elsewhere ([`failures`]), and so is what the disk had no room to note.
+//! on the same file system is elsewhere ([`failures`]), and so is what the disk had no room to
+//! note.
 
 use super::Store;
 use std::path::PathBuf;

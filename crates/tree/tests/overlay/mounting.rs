@@ -57,8 +57,8 @@ fn a_mount_that_is_attached_nowhere_can_be_used_and_goes_with_its_descriptor() {
     });
 }
 
-/// The kernel mounts the overlay read-only if it cannot make a directory in the work directory, as on a
-/// full disk, and says so only in its log.
+/// The kernel mounts the overlay read-only if it cannot make a directory in the work directory, as
+/// on a full disk, and says so only in its log.
 #[test]
 fn a_clone_that_could_not_be_written_to_is_not_mounted() {
     isolated(|| {

@@ -58,7 +58,8 @@ impl DaemonKind for Containerd {
         Hold {
             program: program.to_owned(),
             root: root(world),
-            // As `synconce setup containerd` writes them. The mount manager's database is in memory.
+            // As `synconce setup containerd` writes them. The mount manager's database is in
+            // memory.
             databases: DATABASES.iter().map(ToString::to_string).collect(),
             set_aside: SET_ASIDE.map(str::to_owned).to_vec(),
             docker_root: None,

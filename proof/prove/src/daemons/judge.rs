@@ -28,8 +28,8 @@ pub(super) const CACHE: &str = "cache.db";
 /// without syncs (`NoSync` of bbolt), so a cut can leave pages of two transactions.
 const PACKAGE_OF_CACHE: &str = "buildkit/solver/bboltcachestorage.";
 /// What a build by dockerd ends with if BuildKit has a record of a layer that dockerd's layer store
-/// does not have (`ErrLayerDoesNotExist` of moby). dockerd renames a new layer's record into place, and
-/// does not sync the directory before BuildKit writes its own.
+/// does not have (`ErrLayerDoesNotExist` of moby). dockerd renames a new layer's record into place,
+/// and does not sync the directory before BuildKit writes its own.
 const LAYER_GONE: &str = "ERROR: layer does not exist";
 /// How many faults of one cut are shown.
 const SHOWN: usize = 3;
@@ -110,8 +110,8 @@ fn broken(what: &'static str, detail: String) -> CutVerdict {
     CutVerdict::Broken(what, detail)
 }
 
-/// Returns the finding of an error of a client: of `what`, of `cache.db` if dockerd ended there, or of a
-/// record without its layer.
+/// Returns the finding of an error of a client: of `what`, of `cache.db` if dockerd ended there, or
+/// of a record without its layer.
 fn ended(what: &'static str, error: String) -> CutVerdict {
     let kind = if error.contains(PACKAGE_OF_CACHE) {
         CACHE

@@ -27,8 +27,8 @@ pub(super) fn extents(file: &Path) -> Result<Vec<Range<u64>>> {
     Ok(extents)
 }
 
-/// Returns the range in a line of filefrag(8): `NUMBER: LOGICAL.. END: PHYSICAL.. END: LENGTH:`. The length
-/// is 0 until the file system has chosen the place of the data.
+/// Returns the range in a line of filefrag(8): `NUMBER: LOGICAL.. END: PHYSICAL.. END: LENGTH:`.
+/// The length is 0 until the file system has chosen the place of the data.
 fn extent(line: &str) -> Option<Range<u64>> {
     let mut fields = line.split(':');
     fields.next()?.trim().parse::<usize>().ok()?;
@@ -90,7 +90,8 @@ mod tests {
         text.lines().filter_map(extent).collect()
     }
 
-    /// Printed by filefrag 1.47 for a file with holes, which was written in turns with another file.
+    /// Printed by filefrag 1.47 for a file with holes, which was written in turns with another
+    /// file.
     const ON_EXT4: &str = "\
 Filesystem type is: ef53
 File size of /mnt/ext4/file is 327680 (327680 blocks of 1 bytes)
@@ -195,7 +196,8 @@ File size of /mnt/ext4/delayed is 65536 (65536 blocks of 1 bytes)
         assert_eq!(BTreeSet::from_iter(chosen), wanted, "{kind:?}");
         assert_eq!(places(&extents, flushed..end), None, "{kind:?}: all is flushed");
         let of_one = |extent, range| places(slice::from_ref(&extent), range);
-        // The file ends where the write begins, begins where the write ends, or shares a byte with it.
+        // The file ends where the write begins, begins where the write ends, or shares a byte with
+        // it.
         let next = block + BLOCK;
         assert_eq!(of_one(block - BLOCK..block, start..flushed), None, "{kind:?}");
         assert_eq!(of_one(next..next + BLOCK, start..flushed), None, "{kind:?}");

@@ -21,7 +21,8 @@ use synconce_testkit::patiently;
 const TRIES: usize = 40;
 const COPYING: Duration = Duration::from_secs(120);
 
-/// Cuts `recorded` once where a marker is left, and the recovery from that, or the restore after it.
+/// Cuts `recorded` once where a marker is left, and the recovery from that, or the restore after
+/// it.
 pub(super) fn cut(
     what: HoldCut,
     fixture: &HoldFixture,

@@ -214,8 +214,8 @@ fn locked_below_the_hold(fixture: &HoldFixture, _: &Rig) -> Result<Option<Broken
     Ok(None)
 }
 
-/// The marks beside the files are in a directory that is renamed, and are removed first: then the marker
-/// alone shows the hold.
+/// The marks beside the files are in a directory that is renamed, and are removed first: then the
+/// marker alone shows the hold.
 fn killed_before_the_journal(fixture: &HoldFixture, rig: &Rig) -> Result<Option<BrokenPromise>> {
     let file = fixture.base().join(format!("{NAME}.toml"));
     let set_aside = format!("set_aside = [{:?}]\n", fixture.data());

@@ -166,8 +166,8 @@ impl Kills<'_> {
         put_back(self.fixture, before)
     }
 
-    /// Finishes a restore that was killed, by the next restore or as the daemon's unit does: nothing
-    /// is there but the files as they were set aside.
+    /// Finishes a restore that was killed, by the next restore or as the daemon's unit does:
+    /// nothing is there but the files as they were set aside.
     fn restored(&mut self, before: &super::fixture::HeldContent) -> Result<Option<BrokenPromise>> {
         let after_a_boot = self.random.bool();
         let verbs: &[&str] = if after_a_boot { &["recover", "restore"] } else { &["restore"] };

@@ -160,8 +160,8 @@ fn perform(fixture: &HoldFixture, rig: &Rig) -> Result<()> {
     Ok(())
 }
 
-/// Makes transactions after a hold. A transaction that a copy of the hold's overlays accepts must be
-/// durable, too.
+/// Makes transactions after a hold. A transaction that a copy of the hold's overlays accepts must
+/// be durable, too.
 fn write_after(fixture: &HoldFixture, copies: &Copies, from: usize, to: usize) -> Result<()> {
     let [first, others @ ..] = fixture.databases() else { return Err("no database".into()) };
     if !copies.accept(&first.write_words(from, to)?)? {

@@ -19,8 +19,8 @@ pub(super) const MEND: &str = include_str!("mend.sh");
 const HOOKS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/installer");
 /// How long a script may take: far longer than it needs.
 const LIMIT: Duration = Duration::from_secs(60);
-/// Paths that may differ after a cut: files that dpkg writes before its first sync and removes at its
-/// next call, configuration files that a mend saves, and the daily copies of dpkg's database.
+/// Paths that may differ after a cut: files that dpkg writes before its first sync and removes at
+/// its next call, configuration files that a mend saves, and the daily copies of dpkg's database.
 const IGNORED: [&str; 6] = [
     "etc/*.dpkg-old",
     "var/backups",

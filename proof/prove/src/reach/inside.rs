@@ -3,7 +3,8 @@
 use super::fixture::ReachFixture;
 use std::path::Path;
 
-/// What becomes of a mount before the run ends. The run has made the mount, unless the variant says otherwise.
+/// What becomes of a mount before the run ends. The run has made the mount, unless the variant says
+/// otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MountEnd {
     Stays,

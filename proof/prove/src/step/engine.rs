@@ -33,8 +33,8 @@ const STEP: &str = "chown -R 1:1 /data; i=0; mkdir /new; \
 pub(super) enum Calls {
     /// BuildKit: `run`.
     Run,
-    /// A shim of containerd: `create`, `start`, and `delete` after the step. If `is_used`, a process
-    /// of the host has a file of the root open until the layer is recorded.
+    /// A shim of containerd: `create`, `start`, and `delete` after the step. If `is_used`, a
+    /// process of the host has a file of the root open until the layer is recorded.
     CreateAndDelete { is_used: bool },
 }
 

@@ -88,9 +88,9 @@ fn moment<'a>(recorded: &'a RecordedScript, marks: &[usize], place: usize) -> Tr
     }
 }
 
-/// Chooses cuts of `verbs` in ascending order. Every verb gets about as many; if there are fewer cuts than
-/// verbs, every part of the script does. Half of the cuts are anywhere in the verb, a quarter before
-/// its return and a quarter right after its start.
+/// Chooses cuts of `verbs` in ascending order. Every verb gets about as many; if there are fewer
+/// cuts than verbs, every part of the script does. Half of the cuts are anywhere in the verb, a
+/// quarter before its return and a quarter right after its start.
 fn choose(log: &Log, marks: &[usize], verbs: &[usize], campaign: Campaign) -> Vec<CutPoint> {
     let Campaign { count, seed, .. } = campaign;
     let mut random = fastrand::Rng::with_seed(seed);

@@ -34,8 +34,8 @@ pub(super) use injection::Injection;
 /// Room for all layers of five trees, and for layers that wait for their removal.
 const SIZE: u64 = 2 << 30;
 
-/// Walks for `seconds`, or until the first finding. The control and a mutant walk longer if nothing is
-/// found by then: on a slow disk or a busy machine few commands meet in that time.
+/// Walks for `seconds`, or until the first finding. The control and a mutant walk longer if nothing
+/// is found by then: on a slow disk or a busy machine few commands meet in that time.
 pub(super) fn walk(
     disk: DiskKind,
     tool: &Tool,

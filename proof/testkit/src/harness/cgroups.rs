@@ -55,7 +55,8 @@ impl Cgroups {
     }
 }
 
-/// Removes the groups of killed tests, which have no processes. A group of a living test is not touched.
+/// Removes the groups of killed tests, which have no processes. A group of a living test is not
+/// touched.
 pub(crate) fn reap() {
     groups().for_each(|group| reap_one(&group));
 }
@@ -123,7 +124,8 @@ fn remove(group: &Path) {
     }
 }
 
-/// Removes `group` and the groups below it, each after those below it. A group with a process stays.
+/// Removes `group` and the groups below it, each after those below it. A group with a process
+/// stays.
 fn remove_empty(group: &Path) {
     directories(group).iter().for_each(|below| remove_empty(below));
     let _ = fs::remove_dir(group);

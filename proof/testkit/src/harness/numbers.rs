@@ -1,4 +1,5 @@
-//! Numbers of system calls, for scripts that make calls by syscall(2). Each architecture has its own.
+//! Numbers of system calls, for scripts that make calls by syscall(2). Each architecture has its
+//! own.
 
 use syscalls::Sysno;
 

@@ -140,7 +140,8 @@ impl Disk {
 
     /// Makes every flush wait until [`Disk::release_flushes`].
     ///
-    /// The loop device serves its requests in order, so reads and writes behind the flush may wait too.
+    /// The loop device serves its requests in order, so reads and writes behind the flush may wait
+    /// too.
     ///
     /// # Errors
     /// The daemon does not answer.

@@ -129,8 +129,8 @@ pub fn find(mount_point: &Path) -> Result<RecordedRig> {
     found.ok_or_else(|| Error::Refused(format!("no rig is mounted at {}", path.display())))
 }
 
-/// Takes down the rigs of dead owners and returns their mount points. Also removes the control groups of
-/// killed tests.
+/// Takes down the rigs of dead owners and returns their mount points. Also removes the control
+/// groups of killed tests.
 ///
 /// # Errors
 /// The work directory cannot be read. A rig that cannot be taken down is named on stderr.

@@ -147,7 +147,8 @@ impl Installs {
 }
 
 /// Whether dpkg's files in the system at `root` changed between the start of the run and the last
-/// `boot`, if one ended it. dpkg writes the files of each package that it installs to one directory.
+/// `boot`, if one ended it. dpkg writes the files of each package that it installs to one
+/// directory.
 pub(super) fn has_changed_packages(
     record: &RunRecord,
     boot: Option<u64>,

@@ -13,9 +13,9 @@ pub enum OldTarget {
     Marked(Vec<PathBuf>),
 }
 
-/// Returns what to know of the target, which is now as `old` says. No command unmounts or removes: the
-/// target may have been there before the run, and an unmount also reaches the host's mounts if what is
-/// bound into the target is shared with it (mount_namespaces(7)).
+/// Returns what to know of the target, which is now as `old` says. No command unmounts or removes:
+/// the target may have been there before the run, and an unmount also reaches the host's mounts if
+/// what is bound into the target is shared with it (mount_namespaces(7)).
 pub(super) fn line(private: &Private, old: Option<&OldTarget>) -> Option<String> {
     let shown = private.root.as_ref()?.display();
     match old? {

@@ -48,8 +48,9 @@ pub struct MendStep {
 ///
 /// Files below /etc that changed and are empty, or have zeros, blanks and line ends alone, are
 /// removed, whatever dpkg's lists say: the lists may be lost. apt fails where a file of its
-/// configuration has zeros, so this comes before the lists are fetched. dpkg unpacks a configuration
-/// file as FILE.dpkg-new, which apt ignores: only that of a listed FILE is removed, as dpkg's own.
+/// configuration has zeros, so this comes before the lists are fetched. dpkg unpacks a
+/// configuration file as FILE.dpkg-new, which apt ignores: only that of a listed FILE is removed,
+/// as dpkg's own.
 ///
 /// apt trusts a list of packages, or a package, that it has fetched before. What it fetched while
 /// the run went on is removed, and fetched again; the lists also if there are none. Files with a
@@ -73,9 +74,9 @@ pub struct MendStep {
 /// installation, so the last command names packages whose list is older than `now`. `now` is in
 /// seconds since 1970, and is not later than the first command.
 ///
-/// `boot` is the time of the last boot, in seconds since 1970, if one ended the run. Without one the
-/// kernel has written all that it was given, and what changed can be a user's: only what is empty
-/// is removed.
+/// `boot` is the time of the last boot, in seconds since 1970, if one ended the run. Without one
+/// the kernel has written all that it was given, and what changed can be a user's: only what is
+/// empty is removed.
 pub(super) fn steps(
     started: &str,
     boot: Option<u64>,
@@ -202,9 +203,9 @@ fn list_packages(enter: &str) -> MendStep {
 
 /// Returns the step that removes what apt has `fetched`, an expression of find(1), and fetches the
 /// lists. apt's locks stay: two processes could lock a removed file and a new one. Without
-/// `Error-Mode`, apt ends with 0 if no server can be reached. At its end, apt gives the lists of each
-/// source their names, also if other sources failed. So an apt that failed or was killed leaves
-/// lists of some sources. The file `torn` is there until all lists are fetched. A whole
+/// `Error-Mode`, apt ends with 0 if no server can be reached. At its end, apt gives the lists of
+/// each source their names, also if other sources failed. So an apt that failed or was killed
+/// leaves lists of some sources. The file `torn` is there until all lists are fetched. A whole
 /// `apt-get update` of the user removes the file, too: apt removes what is none of its lists.
 fn fetch_lists(enter: &str, fetched: &str) -> MendStep {
     step(

@@ -165,8 +165,8 @@ fn record(path: Option<&Path>) -> Result<File, String> {
     }
 }
 
-/// Returns why the record at `path`, which has no end, could not be written: the supervisor, which writes
-/// the record, has no way to report an error, and one more byte fails for the same reason.
+/// Returns why the record at `path`, which has no end, could not be written: the supervisor, which
+/// writes the record, has no way to report an error, and one more byte fails for the same reason.
 fn unwritten(mut record: &File, path: &Path) -> Option<CommandError> {
     let length = record.metadata().ok()?.len();
     record.seek(SeekFrom::End(0)).ok()?;
@@ -189,7 +189,8 @@ fn report(mut record: &File, ignored: &[String]) -> Result<CommandReport, Error>
     examine_record(BufReader::new(record), ignored)
 }
 
-/// Returns the report of a command that ran on this machine. A record that is read may be another machine's.
+/// Returns the report of a command that ran on this machine. A record that is read may be another
+/// machine's.
 fn report_here(record: &File, arguments: &Doctor) -> Result<CommandReport, Error> {
     let mut report = report(record, &arguments.ignore)?;
     if let Some(why) = unseen_steps(arguments) {
@@ -206,17 +207,17 @@ fn report_here(record: &File, arguments: &Doctor) -> Result<CommandReport, Error
     Ok(report)
 }
 
-/// Whether a filter refuses pidfd_getfd(2), by which the file of a caller is synced: without a filter, each
-/// process may get its own.
+/// Whether a filter refuses pidfd_getfd(2), by which the file of a caller is synced: without a
+/// filter, each process may get its own.
 fn is_getfd_refused() -> bool {
     let own = pidfd_open(getpid(), PidfdFlags::empty());
     let got = own.and_then(|own| pidfd_getfd(&own, own.as_raw_fd(), PidfdGetfdFlags::empty()));
     matches!(got, Err(Errno::PERM))
 }
 
-/// Returns what makes a filter allow pidfd_getfd(2). The default profiles of Docker and Podman allow the
-/// call to a container that has CAP_SYS_PTRACE. If this process can have that capability, another filter
-/// refuses the call: that of a unit of systemd, or a container's own profile.
+/// Returns what makes a filter allow pidfd_getfd(2). The default profiles of Docker and Podman
+/// allow the call to a container that has CAP_SYS_PTRACE. If this process can have that capability,
+/// another filter refuses the call: that of a unit of systemd, or a container's own profile.
 fn remedy_of_filter() -> &'static str {
     if capability_is_in_bounding_set(CapabilitySet::SYS_PTRACE).is_ok_and(|has| !has) {
         "docker run --cap-add SYS_PTRACE"

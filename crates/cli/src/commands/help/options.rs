@@ -6,7 +6,8 @@ use crate::text::shell;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command, Error};
 
-/// What sbuild, schroot, cowbuilder, systemd-nspawn and Docker call an option of `tree run`, and its name here.
+/// What sbuild, schroot, cowbuilder, systemd-nspawn and Docker call an option of `tree run`, and
+/// its name here.
 const OTHER_OPTIONS: [(&str, &str); 14] = [
     ("-c", "--from"),
     ("--chroot", "--from"),
@@ -24,8 +25,8 @@ const OTHER_OPTIONS: [(&str, &str); 14] = [
     ("--as", "--commit"),
 ];
 
-/// Suggests the option of `tree run` for an option that another builder has, and that of statistics for
-/// `--verbose`.
+/// Suggests the option of `tree run` for an option that another builder has, and that of statistics
+/// for `--verbose`.
 pub(super) fn suggest_option(error: &mut Error, words: &[String]) {
     let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg) else { return };
     let has_stats = |command: &Command| {
@@ -46,8 +47,8 @@ pub(super) fn suggest_option(error: &mut Error, words: &[String]) {
     }
 }
 
-/// Returns the command line with an option and its value in one word, if the value begins with a dash:
-/// clap takes such a value for an option.
+/// Returns the command line with an option and its value in one word, if the value begins with a
+/// dash: clap takes such a value for an option.
 pub(super) fn with_joined_value(error: &Error, words: &[String]) -> Option<String> {
     let root = definition();
     let command = command_of(&root, words);
@@ -69,8 +70,8 @@ pub(super) fn with_joined_value(error: &Error, words: &[String]) -> Option<Strin
     Some(format!("synconce {}", shell(&line)))
 }
 
-/// Returns the command line with the options behind the command that has them, such as `synconce -v run`:
-/// `synconce` itself has none.
+/// Returns the command line with the options behind the command that has them, such as
+/// `synconce -v run`: `synconce` itself has none.
 pub(super) fn with_moved_option(error: &Error, words: &[String]) -> Option<String> {
     let is_unknown = |word: &str| names(error, ContextKind::InvalidArg, |option| option == word);
     if error.kind() != ErrorKind::UnknownArgument {

@@ -64,8 +64,8 @@ impl HoldReport {
         matches!(self.status.state, HoldState::Failed | HoldState::Interrupted)
     }
 
-    /// Returns what follows a crash, or the crash that has happened. While nothing is held, a crash is
-    /// one without a hold.
+    /// Returns what follows a crash, or the crash that has happened. While nothing is held, a crash
+    /// is one without a hold.
     pub fn cost(&self) -> String {
         let status = &self.status;
         let has_happened = status.state == HoldState::Interrupted;
@@ -82,8 +82,8 @@ impl HoldReport {
         }
     }
 
-    /// Returns the lines for people, broken where they are wider than `width`. A command stays whole,
-    /// to be copied.
+    /// Returns the lines for people, broken where they are wider than `width`. A command stays
+    /// whole, to be copied.
     pub fn lines(&self, width: Option<usize>) -> Vec<String> {
         let fit = |line: String| table::fit(&line, width);
         let hint = self.advice.iter().map(|advice| format!("  hint: {advice}"));

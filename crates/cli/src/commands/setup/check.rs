@@ -22,7 +22,8 @@ pub(super) enum Probing {
     None,
 }
 
-/// Adds to `report` what a check of `engine` finds, for which `plan` has what a set-up would change.
+/// Adds to `report` what a check of `engine` finds, for which `plan` has what a set-up would
+/// change.
 ///
 /// # Errors
 /// The engine's files cannot be read.
@@ -128,14 +129,15 @@ fn unheld(name: &str) -> Option<String> {
     }
 }
 
-/// Runs probe containers. A signal cancels them, and does not end the process before they are removed.
+/// Runs probe containers. A signal cancels them, and does not end the process before they are
+/// removed.
 fn run_probe(engine: Engine, host: &Host) -> Result<Option<Tried>, String> {
     let _ = handle_signals();
     probe(engine, host, &|| cancelled_by().is_some())
 }
 
-/// Adds whether the containers are held that are to be held, and no others: by the rules, and if they
-/// hold them, by `probe`.
+/// Adds whether the containers are held that are to be held, and no others: by the rules, and if
+/// they hold them, by `probe`.
 fn containers(
     report: &mut SetupReport,
     engine: Engine,
@@ -208,8 +210,8 @@ fn shown(
     let again = match engine {
         // Podman reads its files anew each time.
         Engine::Podman => EDIT.to_owned(),
-        // ctr names the runtime itself: a rule holds the container back, in this file or in another one
-        // that a variable of the daemon names.
+        // ctr names the runtime itself: a rule holds the container back, in this file or in another
+        // one that a variable of the daemon names.
         Engine::Containerd => format!("{EDIT}, or {}", engine.restart(host)),
         _ => engine.restart(host),
     };

@@ -9,9 +9,9 @@ use synconce_tree::enter::Bind;
 /// Returns the sources of `binds` that are written and on a disk: they outlive a discarded clone.
 /// Memory and devices have nothing to commit.
 ///
-/// A disk may be mounted below a bound directory in memory. Its syncs are to be real, as they are below
-/// one on a disk. A run that commits nothing would hold them. So `store` is committed then, if it is on
-/// a disk.
+/// A disk may be mounted below a bound directory in memory. Its syncs are to be real, as they are
+/// below one on a disk. A run that commits nothing would hold them. So `store` is committed then,
+/// if it is on a disk.
 pub(super) fn disks_of(binds: &[Bind], store: &Path) -> Vec<PathBuf> {
     let mounts = mounts::ours().unwrap_or_default();
     let kind_of = |path: &Path| pins::mount_of(path, &mounts).ok().map(|mount| mount.kind());

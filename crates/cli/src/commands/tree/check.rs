@@ -76,8 +76,8 @@ fn say_altered(one: &Altered) {
     say_some(files.collect(), "files");
 }
 
-/// Returns the commands that show what has changed, and that accept it. A file that cannot be read is
-/// not accepted.
+/// Returns the commands that show what has changed, and that accept it. A file that cannot be read
+/// is not accepted.
 fn hint_of(store: &Store, name: &TreeName, altered: &[Altered]) -> Option<String> {
     let changed = altered.iter().filter(|one| one.alteration.is_some());
     let is_copied = changed.clone().any(|one| one.alteration == Some(Alteration::Replaced));

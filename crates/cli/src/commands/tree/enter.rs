@@ -64,7 +64,8 @@ pub fn enter(arguments: Enter) -> ExitCode {
     }
 }
 
-/// Returns what to type instead if `line` is a whole command line in one word, such as `"make install"`.
+/// Returns what to type instead if `line` is a whole command line in one word, such as
+/// `"make install"`.
 fn unquoted(line: &str) -> Option<String> {
     if !line.contains(' ') {
         return None;

@@ -147,7 +147,8 @@ fn kept(ours: &Variables, is_directory: impl Fn(&Path) -> bool) -> Variables {
     made
 }
 
-/// Appends the directories of [`PATH`] that `path` lacks. An empty one would be the working directory.
+/// Appends the directories of [`PATH`] that `path` lacks. An empty one would be the working
+/// directory.
 pub(in crate::commands) fn with_all_paths(path: &OsStr) -> OsString {
     let named = path.as_bytes().split(|byte| *byte == b':');
     let mut all: Vec<_> = named.filter(|directory| !directory.is_empty()).collect();

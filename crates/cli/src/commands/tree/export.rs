@@ -75,8 +75,8 @@ fn export_to(view: BorrowedFd<'_>, directory: &Path, output: Output) -> Result<(
     output.write(&json!({ "directory": directory.to_string_lossy(), "notices": notices }))
 }
 
-/// Makes `directory`, unless it exists and is empty, and opens it. The directory above has to exist, as
-/// for cp(1): a mistyped one would take a whole root to another disk.
+/// Makes `directory`, unless it exists and is empty, and opens it. The directory above has to
+/// exist, as for cp(1): a mistyped one would take a whole root to another disk.
 fn open_empty(directory: &Path) -> Result<fs::File, Error> {
     match fs::create_dir(directory) {
         Err(_) if directory.is_dir() => {}

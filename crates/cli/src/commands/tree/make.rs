@@ -104,8 +104,8 @@ pub fn import(store: &Store, arguments: Import, output: Output) -> Result<(), Co
     }))
 }
 
-/// Returns what is wrong with the root at `target` if it has the marker of a run that has not ended.
-/// In the copy the marker is not locked, so each clone reports an interrupted run.
+/// Returns what is wrong with the root at `target` if it has the marker of a run that has not
+/// ended. In the copy the marker is not locked, so each clone reports an interrupted run.
 fn interrupted(target: BorrowedFd<'_>) -> Option<&'static str> {
     let (flags, inside) =
         (OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, ResolveFlags::IN_ROOT);
@@ -129,8 +129,8 @@ impl ImportReport for Imported {
     }
 }
 
-/// Returns the failure of an import into `store`. If the name is taken, the hint is the commands that
-/// replace or keep the tree; if a file cannot be read, the option that leaves it out.
+/// Returns the failure of an import into `store`. If the name is taken, the hint is the commands
+/// that replace or keep the tree; if a file cannot be read, the option that leaves it out.
 fn failed_import(store: &Path, error: Error, arguments: &Import) -> CommandError {
     let Import { name, source, skip_unreadable, .. } = arguments;
     if NameTaken::is_in_error(error.io()) {

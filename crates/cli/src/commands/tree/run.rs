@@ -132,8 +132,8 @@ fn begin<'a>(
     }
 }
 
-/// Returns the failure of a run in a tree. For a protected tree or a generation, the failure has a hint
-/// with the command line that works.
+/// Returns the failure of a run in a tree. For a protected tree or a generation, the failure has a
+/// hint with the command line that works.
 fn refused(error: Error, arguments: &RunIn) -> CommandError {
     let (store, tree, by) = match Guarded::in_error(error.io()) {
         Some(Guarded { store, tree, by }) => (store, tree, by),

@@ -43,7 +43,8 @@ impl StorePath {
         Store::open(&path).map_err(|error| self.no_store(error, &path))
     }
 
-    /// Opens the store; makes the user's default store if it does not exist, or is an empty directory.
+    /// Opens the store; makes the user's default store if it does not exist, or is an empty
+    /// directory.
     pub fn open_or_make(&self) -> Result<Store, CommandError> {
         let path = self.path()?;
         if self.given.is_none() && (is_missing(&path) || is_empty(&path)) {

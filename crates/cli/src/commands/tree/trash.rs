@@ -167,9 +167,9 @@ fn report(store: &Store, emptied: &Emptied) -> Result<(), CommandError> {
     }
 }
 
-/// Empties the trash, if there is any, in a child process of the lowest priority; in a sealed run in
-/// this process, because the run names each process that outlives its command, to be restarted. The
-/// calling process must be single-threaded, because it forks.
+/// Empties the trash, if there is any, in a child process of the lowest priority; in a sealed run
+/// in this process, because the run names each process that outlives its command, to be restarted.
+/// The calling process must be single-threaded, because it forks.
 pub fn empty_in_background(store: &Store) {
     if !synconce_tree::has_trash(store).unwrap_or(false) {
         return;

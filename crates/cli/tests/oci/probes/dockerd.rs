@@ -63,7 +63,8 @@ fn with_containerds_store(place: &Place) {
     fs::write(DAEMON_JSON, store).unwrap();
 }
 
-/// Checks a dockerd with the storage driver `driver`, in which the check runs a step by each of `builders`.
+/// Checks a dockerd with the storage driver `driver`, in which the check runs a step by each of
+/// `builders`.
 fn check_with_storage(place: &Place, driver: &str, builders: &[&str]) {
     let rules = rules(place);
     let daemon = started(place, driver);

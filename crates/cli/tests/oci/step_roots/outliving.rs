@@ -274,7 +274,8 @@ fn an_overlay_that_another_namespace_keeps_is_synced_at_the_end(place: &Place) {
     let _barrier = without_foreign_syncs();
     let rig = Rig::builder().mount_options("commit=300").up().unwrap();
     let step = StepOnDisk::new(place, rig.path());
-    // A volatile root is no copy: the engine's unmount is that of the overlay mounted after the step.
+    // A volatile root is no copy: the engine's unmount is that of the overlay mounted after the
+    // step.
     step.choose("as-mounted");
     let other = step.copied_to_another_namespace();
     assert_synced_at_the_end(&rig, &step);

@@ -152,7 +152,8 @@ struct KillTally {
     failed: u64,
     /// Builds for which dockerd waits for ever.
     hung: u64,
-    /// Digests of next builds that are right; the others used the layers of the build with the kill.
+    /// Digests of next builds that are right; the others used the layers of the build with the
+    /// kill.
     digests: u64,
     /// Volatile roots that outlived a killed dockerd.
     roots_of_killed_dockerd: usize,
@@ -211,7 +212,8 @@ pub fn go_on_after_two_hundred_kills_of_everything(place: &Place) {
     world.end();
 }
 
-/// Builds the image `killed` by a builder that takes about `duration`, and kills a process meanwhile.
+/// Builds the image `killed` by a builder that takes about `duration`, and kills a process
+/// meanwhile.
 fn build_with_kill(
     docker: &mut Option<Docker<'_>>,
     (buildkit, duration): (&'static str, Duration),

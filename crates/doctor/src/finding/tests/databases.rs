@@ -106,8 +106,8 @@ fn a_compaction_that_fails_changes_nothing_and_the_daemon_runs_again() {
     ] {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
-        // Another process writes the file: a child of another test's thread might still have a file open
-        // that this process wrote, and its execution would fail with ETXTBSY.
+        // Another process writes the file: a child of another test's thread might still have a file
+        // open that this process wrote, and its execution would fail with ETXTBSY.
         let program = |name: &str, script: &str| {
             let write = "printf '#!/bin/sh\\n%s\\n' \"$1\" >\"$0\"; chmod +x \"$0\"";
             let written =

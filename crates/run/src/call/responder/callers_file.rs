@@ -22,8 +22,9 @@ pub(crate) fn callers_file(pending: &PendingCall) -> Result<OwnedFd, Errno> {
 /// Returns a duplicate of descriptor `fd` of `thread` (pidfd_getfd(2), Linux 5.6).
 ///
 /// # Errors
-/// Those of pidfd_open(2) and pidfd_getfd(2). Before Linux 6.9 a thread that is not the first of its process
-/// is an error if it has descriptors of its own (unshare(2), CLONE_FILES), or if kcmp(2) is refused.
+/// Those of pidfd_open(2) and pidfd_getfd(2). Before Linux 6.9 a thread that is not the first of
+/// its process is an error if it has descriptors of its own (unshare(2), CLONE_FILES), or if
+/// kcmp(2) is refused.
 pub(super) fn file_of(thread: u32, fd: i32) -> Result<OwnedFd, Errno> {
     let id = pid(thread)?;
     let opened = pidfd_open(id, PidfdFlags::from_bits_retain(PIDFD_THREAD));
@@ -40,8 +41,8 @@ pub(super) fn file_of(thread: u32, fd: i32) -> Result<OwnedFd, Errno> {
     }
 }
 
-/// Does what [`file_of`] does, by the first thread of the process of `thread`, if both have one table of
-/// descriptors; else returns `error`.
+/// Does what [`file_of`] does, by the first thread of the process of `thread`, if both have one
+/// table of descriptors; else returns `error`.
 fn shared_file(thread: u32, fd: i32, error: Errno) -> Result<OwnedFd, Errno> {
     let first = process_of(thread).ok_or(error)?;
     let pidfd = pidfd_open(pid(first)?, PidfdFlags::empty())?;

@@ -59,7 +59,8 @@ pub(super) struct Located {
     pub device: DeviceId,
     /// What the rules demand of the paths below.
     pub inherited: Inherited,
-    /// Whether this is the root of this process, and [`MountFinder::changes`] shows when it changes.
+    /// Whether this is the root of this process, and [`MountFinder::changes`] shows when it
+    /// changes.
     is_watched_root: bool,
 }
 

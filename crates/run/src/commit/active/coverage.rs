@@ -57,8 +57,8 @@ impl Coverage {
 
     /// Pins the covered file systems that have no pin, in the mount namespaces of this process
     /// and of `others`. They were mounted during the run, or were unpinned for an unmount that
-    /// failed or that left another mount. In a sealed run `sealed` gets the file systems that only their
-    /// servers can make durable.
+    /// failed or that left another mount. In a sealed run `sealed` gets the file systems that only
+    /// their servers can make durable.
     pub(super) fn add_late(
         &self,
         pins: &mut Pins,

@@ -10,10 +10,10 @@ use std::thread;
 use synconce_probe::mounts::{self, Mount, mount_id};
 use synconce_sys::namespace::{UnshareFlags, unshare};
 
-/// Opens the root of `mount`, which other mounts cover. A thread makes a copy of the mount namespace,
-/// and unmounts the covering mounts there. The copy ends before this function returns, or without
-/// `CAP_SYS_CHROOT` shortly after. Returns `None` if the mount is gone, or if this process may not
-/// copy the namespace (`CAP_SYS_ADMIN`).
+/// Opens the root of `mount`, which other mounts cover. A thread makes a copy of the mount
+/// namespace, and unmounts the covering mounts there. The copy ends before this function returns,
+/// or without `CAP_SYS_CHROOT` shortly after. Returns `None` if the mount is gone, or if this
+/// process may not copy the namespace (`CAP_SYS_ADMIN`).
 pub(super) fn open(mount: &Mount) -> Option<OwnedFd> {
     let mount = mount.clone();
     // unshare(2) moves the calling thread alone.

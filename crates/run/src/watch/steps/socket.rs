@@ -24,8 +24,8 @@ pub(crate) struct StepSocket {
 const BACKLOG: i32 = 128;
 
 impl StepSocket {
-    /// Opens the socket, or returns why not, for the report. Returns `None` if this doctor can have no
-    /// socket, for example because its path is too long: then no runtime asks.
+    /// Opens the socket, or returns why not, for the report. Returns `None` if this doctor can have
+    /// no socket, for example because its path is too long: then no runtime asks.
     pub(crate) fn open() -> Option<Result<Self, String>> {
         match Self::listen() {
             Ok(opened) => Some(Ok(opened)),
@@ -42,8 +42,8 @@ impl StepSocket {
             make_runtime(directory)?;
         }
         remove_left(&path)?;
-        // The socket is renamed to its final name once it listens. So a socket of that name that does
-        // not listen was left by a doctor that was killed.
+        // The socket is renamed to its final name once it listens. So a socket of that name that
+        // does not listen was left by a doctor that was killed.
         let early = path.with_extension(std::process::id().to_string());
         let socket = socket()?;
         rustix::net::bind(&socket, &SocketAddrUnix::new(&early)?)?;

@@ -45,8 +45,8 @@ pub(super) fn settled(fixture: &HoldFixture, _: &Rig) -> Result<Option<BrokenPro
     is_kept(&kept, || failed("settle", &settled))
 }
 
-/// A process opens a file after the look at the processes, and before the mount. No process may write
-/// through the hold while it has the file open: neither would see the locks of the other.
+/// A process opens a file after the look at the processes, and before the mount. No process may
+/// write through the hold while it has the file open: neither would see the locks of the other.
 pub(super) fn opened(fixture: &HoldFixture, _: &Rig) -> Result<Option<BrokenPromise>> {
     fixture.write(1, 1)?;
     let trace = fixture.base().join("trace");

@@ -150,8 +150,8 @@ pub(super) fn at_the_first_of_two_disks(
     Ok(fault)
 }
 
-/// A wipe that goes on with the renames of an earlier one is the first to sync the disk, and is killed
-/// before the journal has the loss.
+/// A wipe that goes on with the renames of an earlier one is the first to sync the disk, and is
+/// killed before the journal has the loss.
 pub(super) fn between_two_wipes(fixture: &HoldFixture, rig: &Rig) -> Result<Option<BrokenPromise>> {
     fixture.must("start")?;
     fs::write(fixture.data().join("jobs/data"), "old")?;

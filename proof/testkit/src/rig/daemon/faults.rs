@@ -40,9 +40,9 @@ impl Faults {
         self.state().standing.push(Standing { fault, seen: 0, struck: 0, until });
     }
 
-    /// Returns what to do with `request`, of one kind; `data` is the data of a write. If the request
-    /// hangs, the closure that `hang` makes of it performs it later. Verdict and hanging are one step:
-    /// a request that hung after a release would hang for ever.
+    /// Returns what to do with `request`, of one kind; `data` is the data of a write. If the
+    /// request hangs, the closure that `hang` makes of it performs it later. Verdict and hanging
+    /// are one step: a request that hung after a release would hang for ever.
     pub(super) fn verdict<T>(
         &self,
         kind: Requests,

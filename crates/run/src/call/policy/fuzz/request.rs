@@ -133,7 +133,8 @@ impl FuzzedCall {
     }
 
     fn wanted(&self) -> Call {
-        // The last call, reboot(2), is decided without its arguments. The corpus numbers the others.
+        // The last call, reboot(2), is decided without its arguments. The corpus numbers the
+        // others.
         Call::ALL[usize::from(self.call) % (Call::ALL.len() - 1)]
     }
 
