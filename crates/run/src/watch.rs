@@ -72,6 +72,7 @@ impl Watch {
             Decision::Ignore
             | Decision::Handshake
             | Decision::Request(_)
+            | Decision::Detach
             | Decision::EndMachine => {
                 // An error means that the caller has exited.
                 let _ = listener.answer(notification.id, released_answer(notification));

@@ -16,6 +16,17 @@ pub fn sync_file_range(fd: BorrowedFd<'_>, offset: i64, length: i64, flags: u32)
     .map(drop)
 }
 
+/// Writes all dirty pages of `fd`, a file or block device, and waits for them. Flushes no disk.
+///
+/// # Errors
+/// Those of sync_file_range(2).
+pub fn write_pages(fd: BorrowedFd<'_>) -> io::Result<()> {
+    let flags = libc::SYNC_FILE_RANGE_WAIT_BEFORE
+        | libc::SYNC_FILE_RANGE_WRITE
+        | libc::SYNC_FILE_RANGE_WAIT_AFTER;
+    sync_file_range(fd, 0, 0, flags)
+}
+
 /// The number of cachestat(2), Linux 6.5, on every architecture but alpha and MIPS.
 const CACHESTAT: libc::c_long = 451;
 

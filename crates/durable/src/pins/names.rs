@@ -1,6 +1,7 @@
 //! The names of pinned file systems.
 
 use super::Pins;
+use std::path::Path;
 use synconce_probe::mounts::Mount;
 
 impl Pins {
@@ -8,9 +9,11 @@ impl Pins {
     /// chroot or in another mount namespace has other names for mount points.
     pub fn name_as_in(&mut self, mounts: &[Mount]) {
         for pin in &mut self.0 {
-            let is_same = |mount: &&Mount| mount.id == pin.mount;
-            let shows = |mount: &&Mount| mount.device == pin.device;
-            let known = mounts.iter().find(is_same).or_else(|| mounts.iter().find(shows));
+            let of_device = || mounts.iter().filter(|mount| mount.device == pin.device);
+            let known = of_device()
+                .find(|mount| mount.id == pin.mount || mount.point == pin.point)
+                .or_else(|| of_device().find(|mount| mount.root == Path::new("/")))
+                .or_else(|| of_device().next());
             if let Some(mount) = known {
                 pin.point.clone_from(&mount.point);
             }

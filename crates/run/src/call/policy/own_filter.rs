@@ -47,10 +47,10 @@ pub(super) fn decide(pending: &PendingCall, lookups: &impl Lookups) -> Decision 
         return Decision::OwnFilter(OwnFilter::Listener);
     }
     match program.flatten() {
+        Some(program) if has_trace(&program) => Decision::OwnFilter(OwnFilter::Tracer),
         Some(program) if drops_syncs(&program, pending.abi) => {
             Decision::OwnFilter(OwnFilter::Drops)
         }
-        Some(program) if has_trace(&program) => Decision::OwnFilter(OwnFilter::Tracer),
         _ => Decision::Ignore,
     }
 }
