@@ -9,8 +9,8 @@ use std::path::Path;
 /// The most that [`read`] reads, so that no file fills the memory.
 const LIMIT: u64 = 1 << 20;
 
-/// Opens the regular file `path` to read. Follows no symbolic link, and does not wait, as an open of a FIFO
-/// does.
+/// Opens the regular file `path` to read. Follows no symbolic link, and does not wait, as an open
+/// of a FIFO does.
 ///
 /// # Errors
 /// The file cannot be opened, or is no regular file.
@@ -18,8 +18,8 @@ pub(crate) fn open(path: &Path) -> io::Result<File> {
     open_with(path, OFlags::NOFOLLOW)
 }
 
-/// Returns the content of the regular file to which `path` leads; nothing of `/dev/null`. Does not wait,
-/// and does not read a device, which may have no end.
+/// Returns the content of the regular file to which `path` leads; nothing of `/dev/null`. Does not
+/// wait, and does not read a device, which may have no end.
 ///
 /// # Errors
 /// The file cannot be read, is no regular file, or is larger than 1 MiB.

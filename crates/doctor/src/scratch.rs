@@ -14,8 +14,8 @@ const OPEN: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEX
 
 /// A directory with all temporary files. Its drop removes it.
 ///
-/// The place can belong to another user than root, who can rename the directory and put a link there.
-/// So files are made by descriptors, and only new ones.
+/// The place can belong to another user than root, who can rename the directory and put a link
+/// there. So files are made by descriptors, and only new ones.
 pub(crate) struct Scratch {
     directory: ScratchDirectory,
     place: OwnedFd,

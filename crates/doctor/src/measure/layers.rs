@@ -126,8 +126,8 @@ fn overlay(scratch: &Scratch, lower: &ScratchDirectory, kind: Kind) -> io::Resul
     })
 }
 
-/// Refuses a directory of another user, who may have put it in the place of a new one: its owner can put
-/// links into the overlay, which [`copy_ups`] would follow.
+/// Refuses a directory of another user, which may have replaced a new directory. Its owner can put
+/// links into the overlay, and [`copy_ups`] would follow the links.
 fn refuse_foreign(layer: impl AsFd) -> io::Result<()> {
     if fstat(layer)?.st_uid == geteuid().as_raw() {
         return Ok(());

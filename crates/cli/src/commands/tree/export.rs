@@ -74,12 +74,12 @@ fn export_to(view: BorrowedFd<'_>, directory: &Path, output: Output) -> Result<(
     output.write(&json!({ "directory": directory.to_string_lossy(), "notices": notices }))
 }
 
-/// Makes `directory`, unless it exists and is empty, and opens it. The directory above has to exist, as
-/// for cp(1): a mistyped one would take a whole root to another disk.
+/// Makes `directory`, unless it exists and is empty, and opens it. The directory above has to exist,
+/// as for cp(1): a mistyped one would take a whole root to another disk.
 ///
-/// The directory above can belong to another user, who can put a link in the place of `directory`. So only
-/// a link of root or of this user is followed. `copy` looks again whether the directory is empty, after it
-/// has closed the directory to other users.
+/// The directory above can belong to another user, who can put a link in the place of `directory`.
+/// So only a link of root or of this user is followed. `copy` closes the directory to other users,
+/// and then looks again whether the directory is empty.
 fn open_empty(directory: &Path) -> Result<fs::File, Error> {
     // A slash at the end would follow a link.
     let directory = directory.components().as_path();
