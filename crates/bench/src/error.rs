@@ -41,6 +41,13 @@ pub enum Error {
         /// Why.
         reason: String,
     },
+    /// Another user can change the work directory.
+    Foreign {
+        /// The work directory.
+        path: PathBuf,
+        /// Why.
+        reason: &'static str,
+    },
     /// No variant of the given name exists.
     UnknownVariant {
         /// The requested name.
@@ -83,6 +90,9 @@ impl fmt::Display for Error {
             }
             Self::Helper { purpose, failure } => write!(f, "cannot {purpose}: {failure}"),
             Self::Unsuitable { what, reason } => write!(f, "cannot use {what}: {reason}"),
+            Self::Foreign { path, reason } => {
+                write!(f, "cannot use {}: {reason}", path.display())
+            }
             Self::UnknownVariant { name, known } => {
                 write!(f, "no variant {name}; there are {}", known.join(", "))
             }

@@ -1,11 +1,12 @@
 //! The directory in which a benchmark creates and removes trees.
 
-use crate::Error;
-use crate::command::show;
 use crate::mounts::{remove_tree, unmount_below};
+use crate::{Error, files};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use rustix::io::Errno;
 use rustix::process::geteuid;
 use std::fs::{self, DirBuilder, File};
+use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -57,17 +58,23 @@ impl WorkDir {
     /// Opens the directory, which is made if it is missing. Its name is known beforehand, and in
     /// `/var/tmp` every user can make it first; root would remove and execute what is there.
     fn open(&self) -> Result<File, Error> {
-        let made = DirBuilder::new().recursive(true).mode(0o755).create(&self.path);
-        made.map_err(Error::io("create", &self.path))?;
+        let foreign = |reason| Error::Foreign { path: self.path.clone(), reason };
+        files::create_dir(self.path.parent().unwrap_or(Path::new("/")))?;
+        let is_new = match DirBuilder::new().mode(0o755).create(&self.path) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => false,
+            made => made.map(|()| true).map_err(Error::io("create", &self.path))?,
+        };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let dir = rustix::fs::open(&self.path, flags, Mode::empty());
-        let dir = File::from(dir.map_err(Error::io("open", &self.path))?);
+        let dir = match rustix::fs::open(&self.path, flags, Mode::empty()) {
+            Err(Errno::NOTDIR | Errno::LOOP) => {
+                return Err(foreign("it is a symbolic link or no directory"));
+            }
+            opened => File::from(opened.map_err(Error::io("open", &self.path))?),
+        };
         let found = dir.metadata().map_err(Error::io("stat", &self.path))?;
-        if found.uid() == geteuid().as_raw() && found.mode() & 0o022 == 0 {
-            return Ok(dir);
-        }
-        let reason = "other users can change it; remove it, or name another directory by --dir";
-        Err(Error::Unsuitable { what: show(&self.path), reason: reason.to_owned() })
+        let is_ours = found.uid() == geteuid().as_raw() && found.mode() & 0o022 == 0;
+        // On vfat and ntfs3 every directory may have the mode 0777.
+        if is_new || is_ours { Ok(dir) } else { Err(foreign("other users can change it")) }
     }
 
     /// Removes the directory's content.
@@ -106,8 +113,7 @@ impl Drop for WorkDir {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::files;
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::{chown, symlink};
 
     #[test]
     fn a_second_benchmark_in_one_directory_is_refused_while_the_first_is_there() {
@@ -142,11 +148,16 @@ mod tests {
         let mut work = WorkDir::new(dir.path());
         let mut refused = || work.lock_and_clear().expect_err("it is not ours").to_string();
         symlink(&theirs, dir.path().join(NAME)).expect("a link can be made");
-        assert!(refused().contains("Not a directory"), "{}", refused());
+        assert!(refused().contains("symbolic link or no directory"), "{}", refused());
         fs::remove_file(dir.path().join(NAME)).expect("it is there");
         fs::rename(&theirs, dir.path().join(NAME)).expect("it is there");
         files::set_mode(&dir.path().join(NAME), 0o777).expect("it is there");
         assert!(refused().contains("other users can change it"), "{}", refused());
+        if geteuid().is_root() {
+            files::set_mode(&dir.path().join(NAME), 0o755).expect("it is there");
+            chown(dir.path().join(NAME), Some(12_345), None).expect("root may change the owner");
+            assert!(refused().contains("other users can change it"), "{}", refused());
+        }
         assert!(dir.path().join(NAME).join("file").exists());
     }
 }

@@ -6,8 +6,11 @@ use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// Opens the regular file `path` to read. Follows no symbolic link, and does not wait, as an open of a FIFO
-/// does.
+/// The most that [`read`] reads, so that no file fills the memory.
+const LIMIT: u64 = 1 << 20;
+
+/// Opens the regular file `path` to read. Follows no symbolic link, and does not wait, as an open
+/// of a FIFO does.
 ///
 /// # Errors
 /// The file cannot be opened, or is no regular file.
@@ -15,14 +18,20 @@ pub(crate) fn open(path: &Path) -> io::Result<File> {
     open_with(path, OFlags::NOFOLLOW)
 }
 
-/// Returns the content of the regular file to which `path` leads. Does not wait, and does not read a
-/// device, which may have no end.
+/// Returns the content of the regular file to which `path` leads; nothing of `/dev/null`. Does not
+/// wait, and does not read a device, which may have no end.
 ///
 /// # Errors
-/// The file cannot be read, or is no regular file.
+/// The file cannot be read, is no regular file, or is larger than 1 MiB.
 pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
+    if path.canonicalize()? == Path::new("/dev/null") {
+        return Ok(Vec::new());
+    }
     let mut content = Vec::new();
-    open_with(path, OFlags::empty())?.read_to_end(&mut content)?;
+    open_with(path, OFlags::empty())?.take(LIMIT + 1).read_to_end(&mut content)?;
+    if content.len() as u64 > LIMIT {
+        return Err(io::Error::other("it is larger than 1 MiB"));
+    }
     Ok(content)
 }
 
@@ -53,9 +62,15 @@ mod tests {
             assert_eq!(open(&at(name)).is_ok(), is_opened, "{name}");
         }
         symlink("/dev/zero", at("endless")).unwrap();
-        for (name, is_read) in [("file", true), ("link", true), ("fifo", false), ("endless", false)]
-        {
-            assert_eq!(read(&at(name)).is_ok(), is_read, "{name}");
+        symlink("/dev/null", at("null")).unwrap();
+        for (name, bytes) in [("full", LIMIT), ("larger", LIMIT + 1)] {
+            File::create(at(name)).unwrap().set_len(bytes).unwrap();
+        }
+        for name in ["file", "link", "null", "full"] {
+            assert!(read(&at(name)).is_ok(), "{name}");
+        }
+        for name in ["fifo", "endless", "larger"] {
+            assert!(read(&at(name)).is_err(), "{name}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The temporary directory of an examination.
 
 use crate::error::Error;
-use rustix::fs::{Access, AtFlags, Mode, OFlags};
+use rustix::fs::{Access, AtFlags, Dir, Mode, OFlags};
 use rustix::io::Errno;
 use std::fs::{self, File};
 use std::io;
@@ -14,8 +14,8 @@ const OPEN: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEX
 
 /// A directory with all temporary files. Its drop removes it.
 ///
-/// The place can belong to another user than root, who can rename the directory and put a link there.
-/// So files are made by descriptors, and only new ones.
+/// The place can belong to another user than root, who can rename the directory and put a link
+/// there. So files are made by descriptors, and only new ones.
 pub(crate) struct Scratch {
     directory: ScratchDirectory,
     place: OwnedFd,
@@ -34,7 +34,9 @@ impl Scratch {
     pub(crate) fn new(place: &Path) -> Result<Self, Error> {
         let failed = || Error::io("write in", place);
         rustix::fs::access(place, Access::WRITE_OK | Access::EXEC_OK).map_err(failed())?;
-        let place_handle = rustix::fs::open(place, OPEN, Mode::empty()).map_err(failed())?;
+        // Serves calls with names only, which need no permission to read.
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let place_handle = rustix::fs::open(place, flags, Mode::empty()).map_err(failed())?;
         let name = format!("{PREFIX}{:016x}", fastrand::u64(..));
         let at = (place_handle.as_fd(), place);
         let directory = ScratchDirectory::make_in(at, &name).map_err(failed())?;
@@ -51,8 +53,9 @@ impl Scratch {
     /// # Errors
     /// It stays, and its path.
     pub(crate) fn remove(mut self) -> Result<(), Error> {
+        self.try_remove().map_err(Error::io("remove", &self.directory.path))?;
         self.is_removed = true;
-        self.try_remove().map_err(Error::io("remove", &self.directory.path))
+        Ok(())
     }
 
     fn try_remove(&self) -> io::Result<()> {
@@ -73,13 +76,17 @@ impl Drop for Scratch {
 impl ScratchDirectory {
     fn make_in(at: (BorrowedFd<'_>, &Path), name: &str) -> Result<Self, Errno> {
         rustix::fs::mkdirat(at.0, name, Mode::RWXU)?;
-        let handle = rustix::fs::openat(at.0, name, OPEN | OFlags::NOFOLLOW, Mode::empty())?;
-        let made = Self { handle, path: at.1.join(name) };
+        let opened = rustix::fs::openat(at.0, name, OPEN | OFlags::NOFOLLOW, Mode::empty());
+        let handle = opened.inspect_err(|_| {
+            let _ = rustix::fs::unlinkat(at.0, name, AtFlags::REMOVEDIR);
+        })?;
         // Another user may have put a full directory there.
-        if made.entries().is_ok_and(|mut entries| entries.next().is_some()) {
-            return Err(Errno::EXIST);
+        for entry in Dir::read_from(&handle)? {
+            if ![c".", c".."].contains(&entry?.file_name()) {
+                return Err(Errno::EXIST);
+            }
         }
-        Ok(made)
+        Ok(Self { handle, path: at.1.join(name) })
     }
 
     /// Makes the directory `name`.
@@ -130,4 +137,33 @@ pub(crate) fn create(directory: BorrowedFd<'_>, name: &str, more: OFlags) -> Res
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC | more;
     let mode = Mode::from_raw_mode(0o666);
     rustix::fs::openat(directory, name, flags, mode).map(File::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::process::{Uid, geteuid};
+    use rustix::thread::set_thread_res_uid;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn the_place_need_not_be_readable() {
+        let place = tempfile::tempdir().unwrap();
+        let drop_box = place.path().join("drop-box");
+        fs::create_dir(&drop_box).unwrap();
+        for (path, mode) in [(place.path(), 0o711), (&drop_box, 0o333)] {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        }
+        // On a thread with credentials of its own: root may read every directory.
+        std::thread::scope(|scope| {
+            let examines = || {
+                if geteuid().is_root() {
+                    let user = Uid::from_raw(12_345);
+                    set_thread_res_uid(user, user, user).unwrap();
+                }
+                Scratch::new(&drop_box).unwrap().remove().unwrap();
+            };
+            scope.spawn(examines).join().unwrap();
+        });
+    }
 }

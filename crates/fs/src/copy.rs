@@ -72,8 +72,8 @@ impl Default for CopyOptions {
 /// this process and are closed to other users.
 ///
 /// # Errors
-/// The first error of a call, such as `ENOSPC`, with the path; `EINVAL` if `target` is within
-/// `source`; `ECANCELED`. Entries that were copied until then stay.
+/// The first error of a call, such as `ENOSPC`, with the path; `ENOTEMPTY`; `EINVAL` if `target`
+/// is within `source`; `ECANCELED`. Entries that were copied until then stay.
 pub fn copy(
     source: BorrowedFd<'_>,
     target: BorrowedFd<'_>,

@@ -169,6 +169,11 @@ impl Bundle {
     pub(crate) fn facts(&self) -> Result<Facts, String> {
         let fields = self.fields()?;
         let linux = self.field(&fields, "linux")?;
+        // These are read by their own types, which ignore keys of another spelling.
+        self.field::<Fields<'_>>(&fields, "root")?;
+        for (of, key) in [(&fields, "mounts"), (&linux, "namespaces"), (&linux, "devices")] {
+            self.field::<Vec<Fields<'_>>>(of, key)?;
+        }
         let devices: Vec<Device> = self.field(&linux, "devices")?;
         Ok(Facts {
             annotations: self.field(&fields, "annotations")?,
@@ -353,6 +358,15 @@ mod tests {
             &profile(r#""syscalls":[{"args":[{"index":0,"Index":1}]}]"#),
         ] {
             let error = bundle(&directory, text).seccomp().unwrap_err();
+            assert!(error.contains("is there twice") || error.contains("otherwise"), "{error}");
+        }
+        for text in [
+            r#"{"root":{"path":"/x","Readonly":true}}"#,
+            r#"{"mounts":[{"destination":"/x","Source":"/y"}]}"#,
+            r#"{"linux":{"namespaces":[{"type":"user","Path":"/x"}]}}"#,
+            r#"{"linux":{"devices":[{"type":"c","path":"/x","Type":"b"}]}}"#,
+        ] {
+            let error = bundle(&directory, text).facts().unwrap_err();
             assert!(error.contains("is there twice") || error.contains("otherwise"), "{error}");
         }
     }

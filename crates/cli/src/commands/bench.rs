@@ -19,6 +19,7 @@ use synconce_bench::install::{self, InstallOptions};
 use synconce_bench::runner::WarmUp;
 use synconce_bench::tree::{self, CloneOptions, PACKAGES};
 use synconce_bench::{Common, Error, LoopKind, cost, measure_loop};
+use synconce_durable::text::quote;
 
 /// Runs a benchmark of this binary.
 pub fn bench(arguments: BenchArguments) -> Result<ExitCode, CommandError> {
@@ -36,7 +37,12 @@ pub fn bench(arguments: BenchArguments) -> Result<ExitCode, CommandError> {
     };
     let report = report.map_err(|error| {
         let signal = if let Error::Interrupted { signal } = error { Some(signal) } else { None };
-        CommandError::in_lines(&error.to_string()).ended_by(signal)
+        let remedy = if let Error::Foreign { path, .. } = &error {
+            Some(format!("rm -r -- {}, or name another directory by --dir", quote(path)))
+        } else {
+            None
+        };
+        CommandError::in_lines(&error.to_string()).with_remedy(remedy).ended_by(signal)
     })?;
     output.write_or(&report, || print(report.text(table::width_of(io::stdout()))))?;
     Ok(ExitCode::SUCCESS)

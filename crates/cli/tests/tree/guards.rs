@@ -6,7 +6,7 @@ use crate::verbs::{NEEDS, names, set, waiting, with_base};
 use libtest_mimic::Trial;
 use serde_json::Value;
 use std::fs;
-use std::os::unix::fs::chown;
+use std::os::unix::fs::{chown, lchown, symlink};
 use std::path::Path;
 use synconce_testkit::harness::{Place, binary, trial};
 use synconce_testkit::process;
@@ -23,7 +23,7 @@ pub fn trials() -> Vec<Trial> {
         trial(a_rename_replaces_nothing_and_loses_nothing, &NEEDS),
         trial(what_is_accepted_in_a_clone_is_accepted_in_its_protected_base, &NEEDS),
         trial(no_export_goes_into_a_store, &NEEDS),
-        trial(no_export_goes_into_a_directory_of_another_user, &NEEDS),
+        trial(an_export_to_a_place_of_another_user_follows_no_link_of_that_user, &NEEDS),
         trial(no_store_is_made_in_a_store, &NEEDS),
         trial(what_is_no_layer_is_named_and_stays, &NEEDS),
     ]
@@ -293,7 +293,7 @@ fn what_is_accepted_in_a_clone_is_accepted_in_its_protected_base(place: &Place) 
 fn no_export_goes_into_a_store(place: &Place) {
     let site = with_base(place);
     let link = site.fresh("link");
-    std::os::unix::fs::symlink(site.store(), &link).unwrap();
+    symlink(site.store(), &link).unwrap();
     let missing = site.fresh("missing");
     let through = missing.join("..").join(site.store().file_name().unwrap()).join("x");
     let through = through.to_str().unwrap();
@@ -313,20 +313,33 @@ fn no_export_goes_into_a_store(place: &Place) {
     assert_eq!(site.well(&["fsck", "--quiet"]).stderr, "");
 }
 
-fn no_export_goes_into_a_directory_of_another_user(place: &Place) {
+fn an_export_to_a_place_of_another_user_follows_no_link_of_that_user(place: &Place) {
     let site = with_base(place);
-    let theirs = place.path("theirs");
-    fs::create_dir(&theirs).unwrap();
-    chown(&theirs, Some(12_345), Some(12_345)).unwrap();
-    let said = format!("cannot export to {}: it belongs to another user", theirs.display());
-    site.refused(125, &["export", "base", theirs.to_str().unwrap()], &[&said]);
-    assert_eq!(fs::read_dir(&theirs).unwrap().count(), 0);
+    let (theirs, roots) = (place.path("theirs"), place.path("roots"));
+    let at = |name: &str| theirs.join(name).to_str().unwrap().to_owned();
+    fs::create_dir_all(theirs.join("empty")).unwrap();
+    fs::create_dir(&roots).unwrap();
+    for path in [&theirs, &theirs.join("empty")] {
+        chown(path, Some(12_345), Some(12_345)).unwrap();
+    }
+    symlink(&roots, theirs.join("link")).unwrap();
+    lchown(theirs.join("link"), Some(12_345), Some(12_345)).unwrap();
+    for to in [at("link"), at("link/")] {
+        let why = "link: it is a symbolic link of another user";
+        site.refused(125, &["export", "base", &to], &["cannot export to", why]);
+    }
+    assert_eq!(fs::read_dir(&roots).unwrap().count(), 0);
+    symlink(&roots, theirs.join("of-root")).unwrap();
+    for to in ["empty", "new", "of-root"] {
+        site.well(&["export", "base", &at(to)]);
+        assert!(theirs.join(to).join("data/file").exists(), "{to}");
+    }
 }
 
 fn no_store_is_made_in_a_store(place: &Place) {
     let site = with_base(place);
     let link = site.fresh("link");
-    std::os::unix::fs::symlink(site.store(), &link).unwrap();
+    symlink(site.store(), &link).unwrap();
     fs::create_dir(site.store().join("layers/empty")).unwrap();
     for below in ["layers/x", "layers/empty", "sessions/x/y", "x"] {
         for store in [&site.store(), &link] {

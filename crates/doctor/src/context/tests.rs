@@ -50,3 +50,16 @@ fn a_context_is_counted_by_what_is_sent_ignored_and_seldom_needed() {
     assert!(text.contains("1  two\\nlines\n"), "{text}");
     assert_eq!(Amount { entries: 1, bytes: 2 }.shown(), "2 B in 1 entry");
 }
+
+#[test]
+fn a_fifo_in_the_place_of_the_ignore_file_is_not_waited_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let fifo = directory.path().join(".dockerignore");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, 0o600.into()).unwrap();
+    let (sender, opened) = std::sync::mpsc::channel();
+    let context = directory.path().to_owned();
+    std::thread::spawn(move || sender.send(ContextDirectory::open(&context)));
+    let opened = opened.recv_timeout(std::time::Duration::from_secs(10)).expect("it waits");
+    let error = opened.unwrap_err().to_string();
+    assert!(error.contains("it is no regular file"), "{error}");
+}

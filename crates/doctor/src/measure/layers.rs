@@ -10,8 +10,9 @@ use crate::error::Error;
 use crate::not_measured::NotMeasured;
 use crate::observer::Observer;
 use crate::scratch::{Scratch, ScratchDirectory};
-use rustix::fs::{AtFlags, Mode, OFlags, chmodat};
+use rustix::fs::{AtFlags, Mode, OFlags, chmodat, fstat};
 use rustix::mount::MountAttrFlags;
+use rustix::process::geteuid;
 use serde::Serialize;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -80,7 +81,7 @@ pub(crate) fn measure(
         None => None,
         Some(time) => {
             observer.begins("random writes in an overlay");
-            writes::random(plain.as_fd(), size, time, observer)?
+            writes::random((plain.as_fd(), &path), size, time, observer)?
         }
     };
     let start = Instant::now();
@@ -116,12 +117,22 @@ fn overlay(scratch: &Scratch, lower: &ScratchDirectory, kind: Kind) -> io::Resul
     let name = if kind == Kind::Volatile { "volatile" } else { "plain" };
     let made = |part: &str| scratch.directory().make(&format!("{name}-{part}"));
     let (upper, work) = (made("upper")?, made("work")?);
+    [lower, &upper, &work].into_iter().try_for_each(refuse_foreign)?;
     mounted(MountAttrFlags::empty(), |context| {
         context.lowers(&[lower.as_fd()])?;
         context.directory("upperdir", upper.as_fd())?;
         context.directory("workdir", work.as_fd())?;
         if kind == Kind::Volatile { context.flag("volatile") } else { Ok(()) }
     })
+}
+
+/// Refuses a directory of another user, which may have replaced a new directory. Its owner can put
+/// links into the overlay, and [`copy_ups`] would follow the links.
+fn refuse_foreign(layer: impl AsFd) -> io::Result<()> {
+    if fstat(layer)?.st_uid == geteuid().as_raw() {
+        return Ok(());
+    }
+    Err(io::Error::other("a directory of the overlay belongs to another user"))
 }
 
 /// Changes the modes of what is named `kind` in the lower layer.
@@ -141,4 +152,26 @@ fn copy_ups(
         samples.push(start.elapsed());
     }
     Ok(samples)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{Uid, chown};
+    use std::fs::File;
+
+    #[test]
+    fn a_directory_of_another_user_becomes_no_layer() {
+        let place = tempfile::tempdir().unwrap();
+        let scratch = Scratch::new(place.path()).unwrap();
+        let lower = fill(&scratch, 1).unwrap();
+        refuse_foreign(&lower).unwrap();
+        if geteuid().is_root() {
+            chown(lower.path(), Some(Uid::from_raw(12_345)), None).unwrap();
+            let error = overlay(&scratch, &lower, Kind::Plain).unwrap_err();
+            assert!(error.to_string().contains("belongs to another user"), "{error}");
+        } else {
+            refuse_foreign(File::open("/").unwrap()).unwrap_err();
+        }
+    }
 }

@@ -13,6 +13,21 @@ fn names_in(directory: &Path) -> Vec<String> {
     names
 }
 
+/// Makes each measurement that writes; returns what could not be measured.
+fn measure_all(scratch: &Scratch) -> Vec<NotMeasured> {
+    let observer = &mut SilentObserver(None);
+    let bound = Bound { time: Duration::from_millis(50), samples: 3 };
+    let (mut measured, mut not_measured) = (Measured::default(), Vec::new());
+    let layers = LayersBudget { copies: bound, writes: None };
+    syncs::overwrites(scratch, "overwrite", 1, bound, observer).unwrap();
+    at_once::measure(scratch, bound, observer).unwrap();
+    names::measure(scratch, bound, observer).unwrap();
+    layers::measure(scratch, &layers, 0, observer, &mut not_measured).unwrap();
+    let (size, time) = (32 << 20, bound.time);
+    writes::measure(scratch, size, time, observer, &mut measured, &mut not_measured).unwrap();
+    not_measured
+}
+
 #[test]
 fn a_link_in_the_place_of_the_temporary_directory_leads_no_write_elsewhere() {
     let place = tempfile::tempdir().unwrap();
@@ -26,16 +41,9 @@ fn a_link_in_the_place_of_the_temporary_directory_leads_no_write_elsewhere() {
     fs::rename(&made, place.path().join("renamed")).unwrap();
     symlink(&elsewhere, &made).unwrap();
 
-    let observer = &mut SilentObserver(None);
-    let bound = Bound { time: Duration::from_millis(50), samples: 3 };
-    let (mut measured, mut not_measured) = (Measured::default(), Vec::new());
-    let layers = LayersBudget { copies: bound, writes: None };
-    syncs::overwrites(&scratch, "overwrite", 1, bound, observer).unwrap();
-    at_once::measure(&scratch, bound, observer).unwrap();
-    names::measure(&scratch, bound, observer).unwrap();
-    layers::measure(&scratch, &layers, 0, observer, &mut not_measured).unwrap();
-    let (size, time) = (32 << 20, bound.time);
-    writes::measure(&scratch, size, time, observer, &mut measured, &mut not_measured).unwrap();
+    let undisturbed = Scratch::new(place.path()).unwrap();
+    assert_eq!(measure_all(&scratch), measure_all(&undisturbed));
+    undisturbed.remove().unwrap();
 
     assert_eq!(names_in(&elsewhere), ["writes"]);
     assert_eq!(fs::read_to_string(&theirs).unwrap(), "theirs");

@@ -83,21 +83,22 @@ pub(crate) fn measure(
     Ok(())
 }
 
-/// Measures random writes to a file in `directory`. Returns `None` where they cannot be made, or
-/// without the space.
+/// Measures random writes to a file in `place`, an open directory and its path for messages. Returns
+/// `None` where they cannot be made, or without the space.
 pub(crate) fn random(
-    directory: BorrowedFd<'_>,
+    place: (BorrowedFd<'_>, &Path),
     size: u64,
     time: Duration,
     observer: &dyn Observer,
 ) -> Result<Option<Writes>, Error> {
     match size {
         ..SMALLEST => Ok(None),
-        _ => Ok(write_to_file((directory, Path::new("")), RANDOM, size, time, observer)?.ok()),
+        _ => Ok(write_to_file(place, RANDOM, size, time, observer)?.ok()),
     }
 }
 
-/// Measures writes to a new file in `place`, an open directory and its path for messages, and removes the file.
+/// Measures writes to a new file in `place`, an open directory and its path for messages, and
+/// removes the file.
 fn write_to_file(
     place: (BorrowedFd<'_>, &Path),
     pattern: WritePattern,

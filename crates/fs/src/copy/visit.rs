@@ -16,7 +16,7 @@ use super::links::Links;
 use super::{CopyOptions, CopyReport, Inode, below};
 use crate::Error;
 use crate::Progress;
-use crate::walk::directory::{Mounts, kind_of, look, look_at};
+use crate::walk::directory::{Mounts, is_empty, kind_of, look, look_at};
 use crate::walk::node::{DirFds, Node, path_of_root, shown};
 use crate::walk::tally::Tally;
 use crate::walk::visitor::{At, Entered, Left, Visitor};
@@ -73,7 +73,10 @@ impl<'a> Copying<'a> {
     /// Prepares the target's root.
     pub fn begin(&self, root: &DirFds) -> Result<(), Error> {
         let Some(target) = &root.second else { return Ok(()) };
-        self.maker.take(target).map_err(|(act, why)| self.target_error(act, b"", why))
+        self.maker.take(target).map_err(|(act, why)| self.target_error(act, b"", why))?;
+        // Before the directory was closed, another user may have put entries there.
+        let failed = |errno| self.target_error("cannot copy to", b"", errno);
+        if is_empty(target).map_err(failed)? { Ok(()) } else { Err(failed(Errno::NOTEMPTY)) }
     }
 
     pub fn report(self) -> CopyReport {

@@ -3,6 +3,7 @@
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -188,6 +189,21 @@ fn a_tree_is_not_copied_into_itself() {
     let error = try_copy(place.path(), &target, &options(CopyMode::Copy), &()).unwrap_err();
     assert!(error.to_string().contains("a/b/target"), "{error}");
     assert_eq!(error.io().raw_os_error(), Some(Errno::INVAL.raw_os_error()));
+}
+
+#[test]
+fn nothing_is_copied_into_a_directory_with_entries() {
+    let place = tempfile::tempdir().unwrap();
+    let (source, target) = (place.path().join("source"), place.path().join("target"));
+    fs::create_dir(&source).unwrap();
+    fs::create_dir(&target).unwrap();
+    fs::write(source.join("file"), "").unwrap();
+    std::os::unix::fs::symlink("elsewhere", target.join("theirs")).unwrap();
+    let (from, to) = (open(&source), open(&target));
+    let options = options(CopyMode::Auto);
+    let error = synconce_fs::copy(from.as_fd(), to.as_fd(), &options, &()).unwrap_err();
+    assert_eq!(error.io().raw_os_error(), Some(Errno::NOTEMPTY.raw_os_error()), "{error}");
+    assert!(!target.join("file").exists());
 }
 
 #[test]

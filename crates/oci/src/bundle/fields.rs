@@ -8,22 +8,28 @@ use std::fmt;
 
 /// The keys that synconce reads. runc ignores the case of keys, and would merge a key of another
 /// spelling with the one that synconce writes.
-const KNOWN: [&str; 15] = [
+const KNOWN: [&str; 21] = [
     "annotations",
     "args",
     "defaultAction",
+    "destination",
     "devices",
     "errnoRet",
     "linux",
     "listenerMetadata",
     "listenerPath",
     "mounts",
-    "namespaces",
     "names",
+    "namespaces",
+    "options",
+    "path",
     "process",
+    "readonly",
     "root",
     "seccomp",
+    "source",
     "syscalls",
+    "type",
 ];
 
 /// An object. A duplicate key is an error, even if the two differ in upper and lower case:

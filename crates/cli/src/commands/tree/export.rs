@@ -7,11 +7,10 @@ use crate::arguments::tree::Export;
 use crate::commands::error::CommandError;
 use crate::commands::output::{Output, standard_output};
 use crate::text::{OutputStream, bytes, notice};
-use rustix::fs::Dir;
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 use serde_json::json;
-use std::ffi::CStr;
 use std::fs;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -21,8 +20,8 @@ use synconce_durable::error::{Context, Error};
 use synconce_durable::file_system;
 use synconce_durable::replace::missing_above;
 use synconce_durable::text::quote;
-use synconce_fs::CopyOptions;
 use synconce_fs::archive;
+use synconce_fs::{CopyOptions, is_empty};
 use synconce_tree::{Store, refuse_in_store};
 
 pub fn export(store: &Store, arguments: Export, output: Output) -> Result<(), CommandError> {
@@ -75,27 +74,34 @@ fn export_to(view: BorrowedFd<'_>, directory: &Path, output: Output) -> Result<(
     output.write(&json!({ "directory": directory.to_string_lossy(), "notices": notices }))
 }
 
-/// Makes `directory`, unless it exists and is empty, and opens it. The directory above has to
-/// exist, as for cp(1): a mistyped one would take a whole root to another disk.
+/// Makes `directory`, unless it exists and is empty, and opens it. The directory above has to exist,
+/// as for cp(1): a mistyped one would take a whole root to another disk.
+///
+/// The directory above can belong to another user, who can put a link in the place of `directory`.
+/// So only a link of root or of this user is followed. `copy` closes the directory to other users,
+/// and then looks again whether the directory is empty.
 fn open_empty(directory: &Path) -> Result<fs::File, Error> {
+    // A slash at the end would follow a link.
+    let directory = directory.components().as_path();
+    let mut flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     match fs::create_dir(directory) {
-        Err(_) if directory.is_dir() => {}
+        Err(_) if directory.is_dir() => {
+            let found = directory.symlink_metadata().on("cannot look at", directory)?;
+            let is_trusted = [0, geteuid().as_raw()].contains(&found.uid());
+            if found.is_symlink() && !is_trusted {
+                let why = io::Error::other("it is a symbolic link of another user");
+                return Err(Error::new("cannot export to", directory, why));
+            }
+            flags.set(OFlags::NOFOLLOW, !found.is_symlink());
+        }
         made => made.on("cannot create", directory)?,
     }
-    let opened = fs::File::open(directory).on("cannot open", directory)?;
-    // Of the open directory: another user may be able to put a link there meanwhile.
-    let found = opened.metadata().on("cannot look at", directory)?;
-    if found.uid() != geteuid().as_raw() {
-        // That user could put a link in the place of a file that was just made.
-        let why = io::Error::other("it belongs to another user");
-        return Err(Error::new("cannot export to", directory, why));
-    }
-    let mut entries = Dir::read_from(&opened).on("cannot read", directory)?;
-    let is_inside = |name: &CStr| name != c"." && name != c"..";
-    if entries.any(|entry| entry.map_or(true, |entry| is_inside(entry.file_name()))) {
+    let opened = rustix::fs::open(directory, flags, Mode::empty());
+    let opened = opened.map_err(|errno| Error::new("cannot open", directory, errno))?;
+    if !is_empty(&opened).map_err(|errno| Error::new("cannot read", directory, errno))? {
         return Err(Error::new("cannot export to", directory, Errno::NOTEMPTY));
     }
-    Ok(opened)
+    Ok(opened.into())
 }
 
 /// Returns the error of a write to standard output, whose reader may have ended.
