@@ -332,7 +332,8 @@ fn forged_answer_is_refused(place: &Place, id: &str, owner: u32) {
     let asked = finish(&mut synconce(place, 0, &["commit", id]));
     assert_eq!(asked.status.code(), Some(125), "{asked:?}");
     let error = format!(
-        "synconce: cannot commit {id}: its socket belongs to user {ALICE}, its marker to user {owner}\n"
+        "synconce: cannot commit {id}: its socket belongs to user {ALICE}, its marker to user \
+         {owner}\n"
     );
     assert!(asked.stderr.starts_with(&error), "{asked:?}");
     // Where no marker is looked for, root reads that the answer may be another user's.
