@@ -10,6 +10,7 @@ use crate::report::finished::Observer;
 use crate::report::protocol::{CommitReport, Message, Summary, receive};
 use crate::report::run_error::RunError;
 use crate::request::held::{RUN_VARIABLE, Request, is_in_step, outer};
+use crate::request::presence::Unreached;
 use crate::request::runfile::{Live, Phase, live};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
@@ -37,6 +38,15 @@ pub enum RequestError {
     NotInFlight(String),
     /// The run belongs to another user.
     OfAnotherUser(String),
+    /// The socket of the run belongs to another user than its marker.
+    OfTwoUsers {
+        /// The run.
+        id: String,
+        /// The user of the socket.
+        socket: u32,
+        /// The user of the marker.
+        marker: u32,
+    },
     /// The supervisor of the sealed run that this process is in cannot be reached.
     OutOfReach,
     /// The container engine holds this build step, which has no commit.
@@ -60,6 +70,10 @@ impl fmt::Display for RequestError {
             Self::OfAnotherUser(id) => {
                 write!(f, "cannot commit {id}: only its user and root may do that")
             }
+            Self::OfTwoUsers { id, socket, marker } => write!(
+                f,
+                "cannot commit {id}: its socket belongs to user {socket}, its marker to user {marker}"
+            ),
             Self::OutOfReach => f.write_str(
                 "cannot reach the supervisor of this sealed run: the run has ended, or this \
                  process is in another network namespace",
@@ -138,13 +152,16 @@ fn ask_own_supervisor() -> Result<OwnedFd, RequestError> {
 
 fn ask_run(id: &str, owner: Option<u32>) -> Result<OwnedFd, RequestError> {
     let owner = own_user_of(id).or(owner);
-    let socket = presence::connect_outside(id, owner).map_err(|errno| match errno {
-        Errno::PERM => RequestError::OfAnotherUser(id.to_owned()),
-        Errno::CONNREFUSED | Errno::CONNRESET if is_committing(Some(id)) => {
-            RequestError::Run(RunError::Over)
+    let socket = presence::connect_outside(id, owner).map_err(|unreached| match unreached {
+        Unreached::Call(Errno::PERM) => RequestError::OfAnotherUser(id.to_owned()),
+        Unreached::Call(errno) if !matches!(errno, Errno::CONNREFUSED | Errno::CONNRESET) => {
+            RequestError::Call("cannot connect to the supervisor", errno)
         }
-        Errno::CONNREFUSED | Errno::CONNRESET => RequestError::NotInFlight(id.to_owned()),
-        errno => RequestError::Call("cannot connect to the supervisor", errno),
+        _ if is_committing(Some(id)) => RequestError::Run(RunError::Over),
+        Unreached::Call(_) => RequestError::NotInFlight(id.to_owned()),
+        Unreached::OfTwoUsers { socket, marker } => {
+            RequestError::OfTwoUsers { id: id.to_owned(), socket, marker }
+        }
     })?;
     ask(socket)
 }

@@ -116,7 +116,8 @@ impl JournalEntry {
         let before = self.before.as_ref().map_or("", |before| before.content.as_str());
         let edited = (engine == Engine::Docker)
             .then(|| daemon_json::without_ours(text, before, &self.ours))
-            .flatten();
+            .flatten()
+            .filter(|left| calls_ours(before, host) || !calls_ours(left, host));
         let is_rewritten = || !self.ours.is_empty() && !holds_ours(found, host);
         let is_apart = || !has_a_new_line_of(text, before, &self.ours);
         let whole = || (is_rewritten() && is_apart()).then(|| text.to_owned());
@@ -125,13 +126,20 @@ impl JournalEntry {
     }
 }
 
-/// Whether `text` has a line that a set-up added to `before` to write `ours`. Brackets and blank lines
-/// do not count.
+/// Whether `text` has a line with a path that a set-up added to `before` to write `ours`. Lines without
+/// a path, such as `[worker.oci]`, do not count: alone they change nothing.
 fn has_a_new_line_of(text: &str, before: &str, ours: &str) -> bool {
+    let [text, before, ours] = [text, before, ours].map(without_comments);
     let old: Vec<_> = before.lines().map(str::trim).collect();
-    let is_new = |line: &&str| line.contains(char::is_alphanumeric) && !old.contains(line);
+    let is_new = |line: &&str| line.contains('/') && !old.contains(line);
     let new: Vec<_> = ours.lines().map(str::trim).filter(is_new).collect();
     text.lines().any(|line| new.contains(&line.trim()))
+}
+
+/// Whether `text`, of a daemon.json, has a path of synconce. A user may have renamed the runtime of the
+/// set-up, or may call a link that the undo removes.
+fn calls_ours(text: &str, host: &Host) -> bool {
+    text.contains(host.runtime()) || text.contains("/usr/local/lib/synconce/")
 }
 
 /// Returns whether `found` contains a word that only synconce writes. Comments are ignored:

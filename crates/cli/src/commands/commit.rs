@@ -17,7 +17,7 @@ use synconce_run::{RequestError, RunError};
 /// Why not everything is durable.
 pub fn commit(arguments: &Commit) -> Result<ExitCode, CommandError> {
     let output = Output::open(arguments.json.json.as_deref(), Stream::Output)?;
-    let (mut id, mut owner) = (None, None);
+    let (mut id, mut owner) = (None, others::RunOwner::default());
     if let Some(typed) = arguments.id.as_deref() {
         let known = synconce_run::in_flight().into_iter().map(|run| run.id).collect();
         let meant = id::only(typed, &known)?;
@@ -26,8 +26,11 @@ pub fn commit(arguments: &Commit) -> Result<ExitCode, CommandError> {
         }
         id = Some(meant);
     }
-    let report = synconce_run::commit(id.as_deref(), owner, &mut Screen::default())
+    let report = synconce_run::commit(id.as_deref(), owner.user, &mut Screen::default())
         .map_err(|error| failure(&error))?;
+    if let (Some(id), Some(why)) = (&id, owner.unchecked) {
+        say(&format!("cannot check that the user of {id} answered: {why}"));
+    }
     not_durable(&report).iter().for_each(|line| say(line));
     output.write(&report)?;
     if report.is_durable() {
@@ -57,7 +60,7 @@ fn line(run: &RunRecord) -> String {
 fn remedy(error: &RequestError) -> Option<String> {
     Some(match error {
         RequestError::Several(runs) => format!("synconce commit {}", runs.first()?.id),
-        RequestError::NoRun | RequestError::NotInFlight(_) => {
+        RequestError::NoRun | RequestError::NotInFlight(_) | RequestError::OfTwoUsers { .. } => {
             "`synconce status` lists the runs in flight".to_owned()
         }
         RequestError::OfAnotherUser(id) => format!("sudo synconce commit {id}"),

@@ -299,13 +299,13 @@ fn another_users_socket_does_not_answer_for_an_interrupted_run() {
     isolated(|place| {
         machine(place);
         for owner in [0, BOB] {
-            forged_answer_is_refused(place, &interrupt(place, owner, None));
+            forged_answer_is_refused(place, &interrupt(place, owner, None), owner);
         }
     });
 }
 
-/// Lets ALICE answer for the run `id`, whose marker is another user's. Root's commit is refused.
-fn forged_answer_is_refused(place: &Place, id: &str) {
+/// Lets ALICE answer for the run `id`, whose marker is `owner`'s. Root's commit is refused.
+fn forged_answer_is_refused(place: &Place, id: &str, owner: u32) {
     let add = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     let name = id.bytes().fold(0xcbf2_9ce4_8422_2325, add);
     let answer = r#"{"Done":{"accounts":{"calls":{},"programs":{}},"balance":{"syncs":0,
@@ -331,6 +331,15 @@ fn forged_answer_is_refused(place: &Place, id: &str) {
     eventually("the name is bound", || forger.text().contains("bound"));
     let asked = finish(&mut synconce(place, 0, &["commit", id]));
     assert_eq!(asked.status.code(), Some(125), "{asked:?}");
-    let error = format!("synconce: cannot commit {id}: no such run is in flight\n");
+    let error = format!(
+        "synconce: cannot commit {id}: its socket belongs to user {ALICE}, its marker to user \
+         {owner}\n"
+    );
     assert!(asked.stderr.starts_with(&error), "{asked:?}");
+    // Where no marker is looked for, root reads that the answer may be another user's.
+    let mut unchecked = synconce(place, 0, &["commit", id]);
+    let asked = finish(unchecked.env("SYNCONCE_STATE_DIR", place.path("nowhere")));
+    assert_eq!(asked.status.code(), Some(0), "{asked:?}");
+    let notice = format!("synconce: cannot check that the user of {id} answered: ");
+    assert!(asked.stderr.contains(&notice), "{asked:?}");
 }

@@ -5,6 +5,7 @@ mod path;
 use super::{README, REPLACED, directory_name, exists, split};
 use crate::file_id::FileId;
 use crate::lost_writes::Loss;
+use crate::open_files::stop_by_unit;
 use crate::state_directory;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -254,7 +255,10 @@ impl Journal {
     fn commands_of(&self, sets: usize) -> Vec<String> {
         let units: BTreeSet<_> =
             self.sets[..sets].iter().filter_map(|set| set.unit.as_deref()).collect();
-        let stop = |unit| format!("systemctl stop {}", quote(Path::new(unit)));
+        let stop = |unit| {
+            let stop = stop_by_unit(Some(unit));
+            stop.unwrap_or_else(|| format!("# first stop the daemon of {unit}"))
+        };
         let mut commands: Vec<_> = units.into_iter().map(stop).collect();
         for (set, one) in self.to_undo(sets) {
             let directory = one.to.parent().unwrap_or(&one.to);

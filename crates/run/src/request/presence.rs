@@ -127,25 +127,47 @@ pub(crate) fn connect_inside(identity: &Identity) -> Result<OwnedFd, Errno> {
     if received == secret { Ok(socket) } else { Err(Errno::CONNREFUSED) }
 }
 
+/// Why a process outside of a run cannot connect to its supervisor.
+#[derive(Debug)]
+pub(crate) enum Unreached {
+    Call(Errno),
+    /// The socket and the marker of the run belong to different users.
+    OfTwoUsers {
+        socket: u32,
+        marker: u32,
+    },
+}
+
+impl From<Errno> for Unreached {
+    fn from(errno: Errno) -> Self {
+        Self::Call(errno)
+    }
+}
+
 /// Connects to the supervisor of the run `id`, which this process is not in. `owner` is the run's user,
 /// if it is known.
 ///
 /// # Errors
 /// `ECONNREFUSED` if no such run is in flight in this network namespace; `EPERM` if the socket
-/// belongs to another user, unless this process is root.
-pub(crate) fn connect_outside(id: &str, owner: Option<u32>) -> Result<OwnedFd, Errno> {
+/// belongs to another user, unless this process is root; [`Unreached::OfTwoUsers`] if the socket is
+/// not the owner's.
+pub(crate) fn connect_outside(id: &str, owner: Option<u32>) -> Result<OwnedFd, Unreached> {
     let name = name_of(id);
     let (socket, _) = connect(name)?;
     let us = rustix::process::geteuid();
-    match Peer::read(&socket).map_err(|_| Errno::CONNREFUSED)?.user {
-        // The supervisor has ended, and another user has bound the free name.
-        user if owner.is_some_and(|owner| owner != user) => Err(Errno::CONNREFUSED),
+    let peer = Peer::read(&socket).map_err(|_| Errno::CONNREFUSED)?.user;
+    // The supervisor has ended, and another user has bound the free name. Or another user has made a
+    // marker of this id.
+    if let Some(marker) = owner.filter(|owner| *owner != peer) {
+        return Err(Unreached::OfTwoUsers { socket: peer, marker });
+    }
+    match peer {
         user if user == us.as_raw() => Ok(socket),
         // In a user namespace root is not visible as root, so root connects as the user.
         user if us.is_root() => {
             Ok(as_user(user, || connect(name)).map_or(socket, |(again, _)| again))
         }
-        _ => Err(Errno::PERM),
+        _ => Err(Errno::PERM.into()),
     }
 }
 

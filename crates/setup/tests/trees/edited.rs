@@ -108,6 +108,28 @@ fn a_set_up_after_synconce_lost_the_default_keeps_the_default_of_the_edit() {
 }
 
 #[test]
+fn a_runtime_of_synconce_under_another_name_is_refused() {
+    for original in [Some(ORIGINAL), None] {
+        for path in [RUNTIME, "/usr/local/lib/synconce/docker/runc"] {
+            let tree = set_up(original);
+            let renamed = tree.read(CONFIG).replace("\"synconce\"", "\"hold\"");
+            tree.write(CONFIG, &renamed.replace(RUNTIME, path));
+            let before = tree.snapshot();
+            let printed = refusal(tree.undo(Engine::Docker, Edits::Refuse));
+            assert!(printed.contains("was edited since"), "{printed}");
+            assert_eq!(before, tree.snapshot());
+        }
+    }
+    // The user's own, of before.
+    let tree =
+        set_up(Some(&format!("{{\"runtimes\": {{\"hold\": {{\"path\": \"{RUNTIME}\"}}}}}}")));
+    tree.write(CONFIG, &tree.read(CONFIG).replacen('{', "{\"debug\": true, ", 1));
+    tree.undo(Engine::Docker, Edits::Refuse).unwrap();
+    let left: serde_json::Value = serde_json::from_str(&tree.read(CONFIG)).unwrap();
+    assert_eq!(left["runtimes"], serde_json::json!({"hold": {"path": RUNTIME}}));
+}
+
+#[test]
 fn force_drops_the_edit_and_saves_it() {
     for edited in [REWRITTEN.to_owned(), set_up(Some(ORIGINAL)).read(CONFIG) + "\n"] {
         let tree = set_up(Some(ORIGINAL));
@@ -160,6 +182,55 @@ fn a_rewritten_toml_stays_and_one_with_lines_of_synconce_is_refused() {
     tree.write(BUILDKIT, theirs);
     assert_eq!(tree.undo(Engine::Buildkit, Edits::Refuse).unwrap(), Some(0));
     assert_eq!(tree.read(BUILDKIT), theirs);
+}
+
+#[test]
+fn an_edit_stays_after_the_line_of_synconce_is_taken_out() {
+    const BUILDKIT: &str = "/etc/buildkit/buildkitd.toml";
+    const DROP_IN: &str = "/etc/systemd/system/docker.service.d/synconce.conf";
+    let more = "max-parallelism = 4\n";
+    let tree = TestSystem::new();
+    tree.set_up(Engine::Buildkit, "").unwrap();
+    without_lines_of_synconce(&tree, BUILDKIT, more, Engine::Buildkit);
+    let tree = set_up(Some(ORIGINAL));
+    without_lines_of_synconce(&tree, DROP_IN, "LimitNOFILE=9\n", Engine::Docker);
+}
+
+/// Adds `more` to the file of a set-up, takes the lines with a path of synconce out, and undoes.
+fn without_lines_of_synconce(tree: &TestSystem, path: &str, more: &str, engine: Engine) {
+    let ours = tree.read(path);
+    tree.write(path, &format!("{ours}{more}"));
+    assert!(refusal(tree.undo(engine, Edits::Refuse)).contains("was edited since"));
+    let is_theirs = |line: &&str| line.starts_with('#') || !line.contains("synconce");
+    let theirs: Vec<_> = ours.lines().filter(is_theirs).collect();
+    let theirs = format!("{}\n{more}", theirs.join("\n"));
+    tree.write(path, &theirs);
+    tree.undo(engine, Edits::Refuse).unwrap();
+    assert_eq!(tree.read(path), theirs);
+}
+
+#[test]
+fn the_default_file_of_containerd_has_lines_that_a_set_up_writes_and_stays() {
+    const CONTAINERD: &str = "/etc/containerd/config.toml";
+    let printed = "containerd containerd.io 1.7.27 05044ec0a9a75232cad458027ca83437aae3f4da";
+    let made = || {
+        let tree = TestSystem::new().program("/usr/bin/containerd");
+        tree.set_up(Engine::Containerd, printed).unwrap();
+        tree
+    };
+    let theirs = "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc]\n\
+                  runtime_type = \"io.containerd.runc.v2\"\n";
+    let tree = made();
+    let ours = tree.read(CONTAINERD);
+    assert!(theirs.lines().any(|line| ours.contains(line)), "{ours}");
+    tree.write(CONTAINERD, theirs);
+    assert_eq!(tree.set_up(Engine::Containerd, printed).unwrap(), 1);
+    tree.undo(Engine::Containerd, Edits::Refuse).unwrap();
+    assert_eq!(tree.read(CONTAINERD), theirs);
+    let tree = made();
+    tree.write(CONTAINERD, theirs);
+    tree.undo(Engine::Containerd, Edits::Refuse).unwrap();
+    assert_eq!(tree.read(CONTAINERD), theirs);
 }
 
 #[test]

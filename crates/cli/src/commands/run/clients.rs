@@ -6,6 +6,7 @@ use crate::commands::wrappers::{Wrapper, file_name, parts, script_of};
 use std::ffi::OsString;
 use std::path::Path;
 use synconce_setup::{Engine, HeldDaemon};
+use synconce_sys::search::SYSTEM_DIRECTORIES;
 
 /// The daemon that makes the syncs of a command.
 #[derive(Debug)]
@@ -59,7 +60,9 @@ fn of_words(words: &[&str], variables: Variables<'_>) -> Option<DaemonOfClient> 
         let given = |name: &str| {
             let value = |word: &&str| word.strip_prefix(name)?.strip_prefix('=').map(str::to_owned);
             let value = options.iter().rev().find_map(value);
-            value.or_else(|| keeps.then(|| variables(name)).flatten())
+            let value = value.or_else(|| keeps.then(|| variables(name)).flatten());
+            // sudo searches directories of its own (`secure_path` in sudoers(5)).
+            value.or_else(|| (!keeps && name == "PATH").then(|| SYSTEM_DIRECTORIES.join(":")))
         };
         return of_words(inner, &given);
     }
@@ -80,21 +83,25 @@ fn of_client(program: &str, words: &[&str], variables: Variables<'_>) -> Option<
         (None, found) => found.map(|(name, engine)| (name, engine, HoldRequest::NotNeeded))?,
     };
     let is_compose = program == "podman" && words.first() == Some(&"compose");
-    let program = if is_compose { provider_of_compose(variables) } else { program };
+    let program = if is_compose { provider_of_compose(variables, &PLUGINS) } else { program };
     let host = host_of_engine(program, engine, &options, variables)?;
     Some(DaemonOfClient { name, engine: Some(engine), host, request })
 }
 
+/// The directories above those of the plugins of docker.
+const PLUGINS: [&str; 4] = ["/usr/local/lib", "/usr/local/libexec", "/usr/lib", "/usr/libexec"];
+
 /// Returns the program that `podman compose` starts, by the order of podman-compose(1). docker-compose
 /// is a client of the service; podman-compose starts podman itself. A file may name another one.
-fn provider_of_compose(variables: Variables<'_>) -> &'static str {
+fn provider_of_compose(variables: Variables<'_>, plugins: &[&str]) -> &'static str {
     const OWN: &str = "podman-compose";
     const CLIENT: &str = "docker-compose";
-    const PLUGINS: [&str; 4] = ["/usr/local/lib", "/usr/local/libexec", "/usr/lib", "/usr/libexec"];
     let path = variables("PATH").unwrap_or_default();
-    let has = |name: &str| path.split(':').any(|above| Path::new(above).join(name).is_file());
+    // Podman starts no program of a relative directory (`os/exec` of Go).
+    let directories = || path.split(':').map(Path::new).filter(|above| above.is_absolute());
+    let has = |name: &str| directories().any(|above| above.join(name).is_file());
     let home = variables("HOME").map(|home| Path::new(&home).join(".docker"));
-    let mut plugins = PLUGINS.map(|above| Path::new(above).join("docker")).into_iter().chain(home);
+    let mut plugins = plugins.iter().map(|above| Path::new(above).join("docker")).chain(home);
     let is_named = |name: String| file_name(&name) == OWN;
     let is_own = variables("PODMAN_COMPOSE_PROVIDER").map_or_else(
         || {
@@ -312,27 +319,34 @@ mod tests {
     }
 
     #[test]
-    fn podman_compose_has_a_daemon_unless_its_provider_starts_podman_itself() {
+    fn podman_compose_starts_podman_compose_only_without_docker_compose() {
         let name = format!("synconce-compose-{}", std::process::id());
         let directory = std::env::temp_dir().join(name);
         std::fs::create_dir(&directory).unwrap();
         let path = directory.to_str().unwrap().to_owned();
+        let plugins = [path.as_str()];
         let of = |provider: Option<&str>| {
             let variables = |name: &str| match name {
-                "PATH" => Some(path.clone()),
+                "PATH" => Some(format!(":{path}")),
                 "PODMAN_COMPOSE_PROVIDER" => provider.map(str::to_owned),
                 _ => None,
             };
-            found("podman compose up", &variables).map(|(name, _)| name)
+            provider_of_compose(&variables, &plugins)
         };
-        let of_service = Some("the container");
-        assert_eq!(of(None), of_service);
-        assert_eq!(of(Some("/usr/bin/podman-compose")), None);
-        std::fs::write(directory.join("podman-compose"), "").unwrap();
-        assert_eq!(of(None), None);
-        assert_eq!(of(Some("docker-compose")), of_service);
-        std::fs::write(directory.join("docker-compose"), "").unwrap();
-        assert_eq!(of(None), of_service);
+        let (own, client) = ("podman-compose", "docker-compose");
+        assert_eq!(of(None), client);
+        assert_eq!(of(Some("/usr/bin/podman-compose")), own);
+        std::fs::write(directory.join(own), "").unwrap();
+        assert_eq!(of(None), own);
+        assert_eq!(of(Some("docker-compose")), client);
+        let plugins = directory.join("docker/cli-plugins");
+        std::fs::create_dir_all(&plugins).unwrap();
+        std::fs::write(plugins.join(client), "").unwrap();
+        assert_eq!(of(None), client);
+        std::fs::remove_file(plugins.join(client)).unwrap();
+        assert_eq!(of(None), own);
+        std::fs::write(directory.join(client), "").unwrap();
+        assert_eq!(of(None), client);
         std::fs::remove_dir_all(&directory).unwrap();
     }
 
@@ -360,6 +374,8 @@ mod tests {
             ("docker --context far build .", "DOCKER_HOST", "tcp://near", None),
             ("docker build .", "BUILDX_BUILDER", "far", None),
             ("podman build .", "CONTAINER_HOST", "ssh://me@far:22/run/x", Some("far")),
+            ("podman compose up", "PODMAN_COMPOSE_PROVIDER", "/usr/bin/podman-compose", None),
+            ("podman compose up", "PODMAN_COMPOSE_PROVIDER", "docker-compose", Some("-")),
             ("podman-compose up", "CONTAINER_HOST", "ssh://me@far:22/run/x", Some("far")),
             ("make check", "PGHOST", "db.example", Some("-")),
             ("env PGHOST=db.example pytest", "HOME", "/", Some("-")),

@@ -37,12 +37,9 @@ fn set_up(arguments: &Setup, host: &Host) -> Result<SetupReport, Error> {
         report.notes.push(if is_set_up {
             "apt is set up".to_owned()
         } else if let Some(new) = plan.new_programs() {
-            match &new[..] {
-                [one] => format!("apt is set up; {one} is new: {setup} takes it in"),
-                all => {
-                    format!("apt is set up; {} are new: {setup} takes them in", all.join(" and "))
-                }
-            }
+            let were = if new.len() == 1 { "was" } else { "were" };
+            let new = new.join(" and ");
+            format!("apt is set up, but not {new}, which {were} installed later: type {setup}")
         } else if report.changes.iter().all(|change| change.act == "renewed") {
             format!(
                 "the wrappers of apt are edited, of another version of synconce, or call one that \

@@ -55,18 +55,34 @@ pub fn clear(id: &str, users: &HashSet<u32>) -> Result<Vec<FoundMarker>, String>
     Ok(each(Order::Clear(id), |user| owners.contains(&user)))
 }
 
-/// Returns the user of the run `id`, for root: that of its marker. Returns `None` if no marker is found,
-/// as of a run that has held nothing.
+/// The user of a run, by its marker.
+#[derive(Default)]
+pub struct RunOwner {
+    /// `None` if no marker is found, as of a run that has held nothing.
+    pub user: Option<u32>,
+    /// Why a marker may exist although none is found.
+    pub unchecked: Option<&'static str>,
+}
+
+/// Returns the user of the run `id`, for root.
 ///
 /// # Errors
 /// As for [`clear`].
-pub fn owner_of(id: &str) -> Result<Option<u32>, String> {
-    let owners = BTreeSet::from_iter(each(Order::Find(id), |_| true).iter().map(|it| it.owner));
+pub fn owner_of(id: &str) -> Result<RunOwner, String> {
+    if !are_wanted() && rustix::process::geteuid().is_root() {
+        let why = "SYNCONCE_STATE_DIR is set, so that no other directory is read";
+        return Ok(RunOwner { user: None, unchecked: Some(why) });
+    }
+    let (found, is_whole) = look(Order::Find(id), |_| true);
+    let owners = BTreeSet::from_iter(found.iter().map(|it| it.owner));
     // Root's own run is meant, whatever id another user has chosen.
     if owners.len() > 1 && !owners.contains(&0) {
         return Err(ambiguous(id, owners, "commit"));
     }
-    Ok(owners.first().copied())
+    let user = owners.first().copied();
+    let is_unsure = user.is_none() && !is_whole;
+    let unchecked = is_unsure.then_some("not all state directories were read");
+    Ok(RunOwner { user, unchecked })
 }
 
 /// Returns why `verb` does nothing: each of `owners` has a run of this id.
@@ -108,8 +124,13 @@ impl Missed {
 }
 
 fn each(order: Order<'_>, is_wanted: impl Fn(u32) -> bool) -> Vec<FoundMarker> {
+    look(order, is_wanted).0
+}
+
+/// Returns what is found, and whether all directories were read.
+fn look(order: Order<'_>, is_wanted: impl Fn(u32) -> bool) -> (Vec<FoundMarker>, bool) {
     if !are_wanted() || !is_root() {
-        return Vec::new();
+        return (Vec::new(), true);
     }
     let (mut accounts, errors) = accounts::all();
     accounts.retain(|account| is_wanted(account.user));
@@ -146,7 +167,8 @@ fn each(order: Order<'_>, is_wanted: impl Fn(u32) -> bool) -> Vec<FoundMarker> {
     }
     users.say("cannot look at all state directories of", NAMED_USERS);
     directories.say("cannot look at", NAMED);
-    found
+    let is_whole = errors.is_empty() && users.0.is_empty() && directories.0.is_empty();
+    (found, is_whole)
 }
 
 /// Removes the pointer to a directory that was removed, or prints why the pointer is kept.
