@@ -1,4 +1,4 @@
-//! `setup podman --check` by a user whose own files choose another runtime: Podman reads them last.
+//! Files and daemons of users: Podman reads their files last, and no set-up reaches their dockerd.
 
 use super::place::{EndedCommand, SYNCONCE, TestRoot};
 use std::fs;
@@ -77,4 +77,33 @@ fn a_users_own_file_that_overrides_the_set_up_is_a_fault_of_a_check() {
     place.write(&drop_in, "[engine]\nruntime = \"crun\"\n");
     let later = setup(&place, "1000:1000", "", &["--check", "--json"]);
     assert!(!later.stdout.contains("home/anna"), "the later file wins: {later:?}");
+}
+
+/// The set-up of the machine's dockerd does not reach the dockerd of a user.
+#[test]
+fn a_client_of_a_rootless_dockerd_gets_a_hint_although_docker_is_set_up() {
+    let place = TestRoot::new("rootless");
+    place.program("usr/bin/runc");
+    let set_up = place.setup(&["docker"]);
+    assert_eq!(set_up.code, Some(0), "{set_up:?}");
+    let proc = place.root.join("proc");
+    fs::create_dir(&proc).unwrap();
+    // What counts is the client's name.
+    for program in ["usr/local/bin/synconce", "usr/bin/docker"] {
+        fs::copy(SYNCONCE, place.root.join(program)).unwrap();
+    }
+    let run = |host: &str| {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--pid", "--fork"]);
+        command.arg(format!("--mount-proc={}", proc.display())).arg("chroot").arg(&place.root);
+        command.args(["/usr/local/bin/synconce", "run", "--stats", "--no-commit", "--"]);
+        command.args(["/usr/bin/docker", "build", "."]).env("DOCKER_HOST", host);
+        EndedCommand::run(command.env_remove("DOCKER_CONTEXT").env_remove("BUILDX_BUILDER"))
+    };
+    let rootless = run("unix:///run/user/1000/docker.sock");
+    let said = "hint: copy synconce into the image, and in the Dockerfile: RUN synconce run ";
+    assert!(rootless.stderr.contains(said), "{rootless:?}");
+    let reached = run("unix:///run/docker.sock");
+    assert!(reached.stderr.contains("no sync was held"), "{reached:?}");
+    assert!(!reached.stderr.contains("hint:"), "{reached:?}");
 }
