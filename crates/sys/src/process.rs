@@ -205,13 +205,6 @@ pub fn group_of(pid: u32) -> Option<libc::pid_t> {
     (group > 0).then_some(group)
 }
 
-/// Returns the session of `pid`, or of this process for 0. Returns `None` as [`group_of`] does.
-pub fn session_of(pid: u32) -> Option<libc::pid_t> {
-    // SAFETY: takes no pointers.
-    let session = unsafe { libc::getsid(pid.cast_signed()) };
-    (session > 0).then_some(session)
-}
-
 /// Returns whether this process's group is the foreground group of `terminal`. A group that began
 /// outside this pid namespace has no id to compare, and counts as the background.
 pub fn is_in_foreground(terminal: impl AsFd) -> bool {

@@ -1,6 +1,6 @@
 //! Signal masks, descriptors that read signals, and stopping or dying by a signal.
 
-use crate::{check, process};
+use crate::check;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -93,7 +93,7 @@ impl Received {
         if self.by_process {
             self.sender != std::process::id()
         } else if self.is_hang_up() {
-            process::session_of(0) == Some(std::process::id().cast_signed())
+            session_of(0) == Some(std::process::id().cast_signed())
         } else {
             !OF_A_TERMINAL.contains(&self.signal)
         }
@@ -103,6 +103,14 @@ impl Received {
     pub fn is_hang_up(&self) -> bool {
         !self.by_process && OF_A_HANG_UP.contains(&self.signal)
     }
+}
+
+/// Returns the session of `pid`, or of this process for 0. Returns `None` if the process
+/// has ended, or if the session began outside this pid namespace: getsid(2) returns 0 for it.
+pub fn session_of(pid: u32) -> Option<libc::pid_t> {
+    // SAFETY: takes no pointers.
+    let session = unsafe { libc::getsid(pid.cast_signed()) };
+    (session > 0).then_some(session)
 }
 
 /// A descriptor from which blocked signals are read (`signalfd(2)`).

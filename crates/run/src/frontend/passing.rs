@@ -3,7 +3,6 @@
 use crate::process::job;
 use rustix::process::Signal;
 use std::time::{Duration, Instant};
-use synconce_sys::process;
 use synconce_sys::signals::{self, Received};
 
 /// An equal signal that is read within this time after the noted one belongs to the same request.
@@ -40,7 +39,7 @@ pub(super) fn is_stop(signal: i32) -> bool {
 /// Whether the signal reached this process alone, and is for the command as well. The hang-up of a
 /// terminal is not for a command that has left the session, as below setsid(1).
 pub(super) fn is_for(command: u32, received: &Received) -> bool {
-    let is_in_session = || process::session_of(command) == process::session_of(0);
+    let is_in_session = || signals::session_of(command) == signals::session_of(0);
     received.is_to_this_process() && (!received.is_hang_up() || is_in_session())
 }
 
