@@ -26,19 +26,21 @@ pub enum DaemonFinding {
     Fault(String),
 }
 
-/// Returns whether the running daemon of `engine` has what was set up. Returns `None` for a system that
-/// is not the running one, and for an engine without a daemon, unless a file of the calling user
-/// overrides the set-up. `unheld` returns why the hold of a name does not hold, or `None`.
+/// Returns whether the running daemon of `engine` has what was set up. Returns `None` for a system
+/// that is not the running one, and for an engine without a daemon. `unheld` returns why the hold
+/// of a name does not hold, or `None`.
 ///
 /// # Errors
-/// The engine's files cannot be read.
+/// The engine's files cannot be read. [`Error::Refused`] if a file of the calling user overrides
+/// the set-up.
 pub fn look(
     engine: Engine,
     host: &Host,
     unheld: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Option<DaemonFinding>, Error> {
     if engine == Engine::Podman && host.is_running() {
-        return overridden(podman::users::check(host));
+        podman::users::check(host)?;
+        return Ok(None);
     }
     let Some(daemon) = engine.daemon().filter(|_| host.is_running()) else { return Ok(None) };
     let (process, lack) = match find(host, daemon)? {
@@ -76,26 +78,14 @@ pub fn look(
     }))
 }
 
-/// Converts a file of the user that overrides the set-up into a finding.
-fn overridden(checked: Result<(), Error>) -> Result<Option<DaemonFinding>, Error> {
-    match checked {
-        Ok(()) => Ok(None),
-        Err(error @ Error::Refused(_)) => {
-            let remedy = error.remedy().unwrap_or_default();
-            Ok(Some(DaemonFinding::Fault(format!("{error}; {remedy}"))))
-        }
-        Err(error) => Err(error),
-    }
-}
-
 /// Whether the daemon of `engine` runs on `host`, which is the running system.
 pub(crate) fn is_running(engine: Engine, host: &Host) -> bool {
     let runs = |daemon: HeldDaemon| DaemonProcess::find(daemon.program()).next().is_some();
     host.is_running() && engine.daemon().is_some_and(runs)
 }
 
-/// Returns a line if no dockerd runs here, and one of another container or of another host answers: a
-/// set-up here does not reach it.
+/// Returns a line if no dockerd runs here, and one of another container or of another host answers:
+/// a set-up here does not reach it.
 pub fn elsewhere(engine: Engine, host: &Host) -> Option<String> {
     if !host.is_running() || engine.daemon()? != HeldDaemon::Docker || is_running(engine, host) {
         return None;
@@ -107,8 +97,8 @@ pub fn elsewhere(engine: Engine, host: &Host) -> Option<String> {
     (maker.pid == 0).then(|| format!("the dockerd at {SOCKET} runs {place}; there: {there}"))
 }
 
-/// Returns what a running dockerd still has of a set-up that was undone, with the command that mends
-/// it.
+/// Returns what a running dockerd still has of a set-up that was undone, with the command that
+/// mends it.
 ///
 /// # Errors
 /// As for [`look`].
@@ -123,9 +113,9 @@ pub fn still_has(engine: Engine, host: &Host) -> Result<Option<String>, Error> {
     Ok(why.map(|why| format!("dockerd (pid {pid}) still has it: {why}; {restart}")))
 }
 
-/// Returns a line for the running daemons that build images, but not by the set-up of `engine`: of a
-/// container, as docker buildx starts them, of a user, as a rootless dockerd, and a dockerd that reads
-/// another file, as the one of a snap.
+/// Returns a line for the running daemons that build images, but not by the set-up of `engine`: of
+/// a container, as docker buildx starts them, of a user, as a rootless dockerd, and a dockerd that
+/// reads another file, as the one of a snap.
 pub fn out_of_reach(engine: Engine, host: &Host) -> Vec<String> {
     let programs: &[&str] = match engine {
         Engine::Docker if host.is_running() => &["dockerd", "buildkitd"],

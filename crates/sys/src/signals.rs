@@ -7,16 +7,12 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
 /// Signals that a terminal sends to every process of its job.
-const OF_A_TERMINAL: [i32; 8] = [
-    libc::SIGHUP,
-    libc::SIGINT,
-    libc::SIGQUIT,
-    libc::SIGTSTP,
-    libc::SIGTTIN,
-    libc::SIGTTOU,
-    libc::SIGCONT,
-    libc::SIGWINCH,
-];
+const OF_A_TERMINAL: [i32; 6] =
+    [libc::SIGINT, libc::SIGQUIT, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU, libc::SIGWINCH];
+
+/// Signals that the kernel sends to the leader of a session whose terminal is closed, and to no
+/// other process. The foreground job gets SIGHUP when the leader has ended.
+const OF_A_HANG_UP: [i32; 2] = [libc::SIGHUP, libc::SIGCONT];
 
 /// Returns the signals that a process which waits for a command passes on to the command: all
 /// but those that cannot be blocked, SIGCHLD, and those by which the kernel reports a fault of
@@ -91,21 +87,30 @@ pub struct Received {
 
 impl Received {
     /// Whether the signal was sent to this process alone. A terminal sends a signal to the whole
-    /// job; but when the terminal is closed, to the leader of the session alone. A timer (alarm(2)) belongs to one process, and stays with it over execve(2). A write
-    /// to a closed pipe sends SIGPIPE to its own process.
+    /// job, but a hang-up to the leader of the session. A timer (alarm(2)) belongs to one process,
+    /// and stays with it over execve(2). A write to a closed pipe sends SIGPIPE to its own process.
     pub fn is_to_this_process(&self) -> bool {
         if self.by_process {
             self.sender != std::process::id()
-        } else if self.signal == libc::SIGHUP {
-            is_session_leader()
+        } else if self.is_hang_up() {
+            session_of(0) == Some(std::process::id().cast_signed())
         } else {
             !OF_A_TERMINAL.contains(&self.signal)
         }
     }
+
+    /// Whether the kernel sent the signal because the terminal was closed.
+    pub fn is_hang_up(&self) -> bool {
+        !self.by_process && OF_A_HANG_UP.contains(&self.signal)
+    }
 }
 
-fn is_session_leader() -> bool {
-    rustix::process::getsid(None).is_ok_and(|leader| leader == rustix::process::getpid())
+/// Returns the session of `pid`, or of this process for 0. Returns `None` if the process
+/// has ended, or if the session began outside this pid namespace: getsid(2) returns 0 for it.
+pub fn session_of(pid: u32) -> Option<libc::pid_t> {
+    // SAFETY: takes no pointers.
+    let session = unsafe { libc::getsid(pid.cast_signed()) };
+    (session > 0).then_some(session)
 }
 
 /// A descriptor from which blocked signals are read (`signalfd(2)`).

@@ -4,7 +4,7 @@
 //! Callers of eatmydata want their command to run wherever the script would run it. So a hold
 //! that cannot be set up is a notice here, and the command runs with real syncs.
 
-use super::run::{Screen, end, options, warn_of_preloads};
+use super::run::{Screen, end, options, refuse_own_script, warn_of_preloads};
 use crate::arguments::{self, Command};
 use crate::exit;
 use crate::text::{notice, say};
@@ -121,6 +121,9 @@ fn start(typed: VecDeque<OsString>, found: Option<PathBuf>) -> ExitCode {
     let mut screen = Screen::typed(&["synconce", "run", "--"].map(OsString::from), &typed);
     let mut command = typed;
     command[0] = path.into();
+    if let Err(refusal) = refuse_own_script(&command) {
+        return refusal.report();
+    }
     let finished = hold_if_possible(command, &mut screen);
     end(&finished)
 }

@@ -5,12 +5,14 @@ mod clients;
 mod hints;
 mod preloads;
 mod privileges;
+mod script;
 mod servers;
 
 pub(crate) use self::hints::{builder_here, is_asked_here, is_set_up, set_up_for};
 pub(in crate::commands) use self::preloads::warn_of_preloads;
 use self::privileges::Typed;
 pub(crate) use self::privileges::name_for_sudo;
+pub(in crate::commands) use self::script::refuse_own as refuse_own_script;
 use crate::arguments::{IoUring, RunArguments};
 use crate::commands::error::CommandError;
 use crate::commands::output::{Output, Stream};
@@ -41,7 +43,7 @@ pub fn run(arguments: RunArguments) -> Result<ExitCode, CommandError> {
     synconce_run::refuse_deadly_filter().map_err(|error| {
         CommandError::from(error.to_string()).with_remedy(error.remedy().map(Cow::into_owned))
     })?;
-    hints::refuse_own_script(&arguments.command)?;
+    refuse_own_script(&arguments.command)?;
     root::check_any(arguments.root.as_deref())?;
     let mut json = arguments.json.as_deref();
     if (arguments.stats || json.is_some()) && synconce_run::is_held() {

@@ -247,22 +247,68 @@ fn the_hang_up_of_the_terminal_ends_the_command_but_not_the_commit_or_a_daemon()
     });
 }
 
-/// As in `tmux new-window 'synconce run ...'` or `ssh -t HOST synconce run ...`: the kernel sends the
-/// hang-up to the leader of the session alone.
+/// As in `tmux new-window 'synconce run ...'` or `ssh -t HOST synconce run ...`: the kernel sends
+/// the hang-up to the leader of the session alone.
 #[test]
 fn the_hang_up_of_a_terminal_whose_session_synconce_leads_ends_the_command() {
     isolated(|place| {
-        let script =
-            "$SIG{HUP} = sub { exit 4 }; sync_file('data'); say_to('begun', $$); sleep 60;";
-        let program = perl(script);
-        let program = program.each_ref().map(String::as_str);
-        for around in [&[][..], &[binary(), "run", "--"], &[binary(), "run", "--sealed", "--"]] {
+        let handles = "$SIG{HUP} = sub { exit 4 };";
+        let ignores = "$SIG{HUP} = 'IGNORE';";
+        let leaves = "POSIX::setsid();";
+        // The kernel continues the leader, too.
+        let stops = "$SIG{HUP} = sub { exit 4 }; $main::stops = 1;";
+        let run = &[binary(), "run", "--"][..];
+        let sealed = &[binary(), "run", "--sealed", "--"][..];
+        for (around, does, code) in [
+            (&[][..], handles, 4),
+            (run, handles, 4),
+            (sealed, handles, 4),
+            (run, stops, 4),
+            (sealed, stops, 4),
+            (run, ignores, 5),
+            (run, leaves, 5),
+            (sealed, leaves, 5),
+        ] {
+            let script = format!(
+                "{does} sync_file('data'); say_to('begun', $$); \
+                 kill 'STOP', $$ if $main::stops; \
+                 for (1..600) {{ exit 5 if -e 'go'; Time::HiRes::sleep(0.1) }}"
+            );
+            let program = perl(&script);
+            let program = program.each_ref().map(String::as_str);
             let mut terminal = Terminal::start(place, &[around, &program].concat());
-            place.wait_for("begun");
+            let pid = place.wait_for("begun").trim().to_owned();
+            let stat = || std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+            eventually("the command stops", || does != stops || stat().contains(") T "));
             terminal.hang_up();
-            assert_eq!(terminal.end().code(), Some(4), "{around:?}");
-            assert!(place.markers().is_empty(), "{around:?}");
+            if code == 5 {
+                std::thread::sleep(std::time::Duration::from_millis(300));
+                place.write("go", "");
+            }
+            assert_eq!(terminal.end().code(), Some(code), "{around:?} {does}");
+            assert!(place.markers().is_empty(), "{around:?} {does}");
             place.remove("begun");
+            let _ = std::fs::remove_file(place.path("go"));
         }
+    });
+}
+
+/// The leader of the session has no process ID in the pid namespace of the run.
+#[test]
+fn the_hang_up_of_a_terminal_from_outside_of_the_pid_namespace_ends_the_command() {
+    isolated(|place| {
+        let program =
+            perl("$SIG{HUP} = sub { exit 4 }; sync_file('data'); say_to('begun', $$); sleep 60;");
+        // The shell ends by the hang-up. Then the kernel sends SIGHUP to its job.
+        let inside = "unshare --pid --fork --mount-proc \"$@\"; echo $? > code";
+        let line = format!("env --ignore-signal=HUP sh -c '{inside}' sh \"$@\"; true");
+        let words = ["bash", "-c", &line, "bash", binary(), "run", "--"];
+        let program = program.each_ref().map(String::as_str);
+        let mut terminal = Terminal::start(place, &[&words[..], &program].concat());
+        place.wait_for("begun");
+        terminal.hang_up();
+        assert_eq!(terminal.end().signal(), Some(libc::SIGHUP));
+        assert_eq!(place.wait_for("code"), "4\n");
+        assert!(place.markers().is_empty());
     });
 }

@@ -186,28 +186,44 @@ fn a_quoted_command_line_gets_the_one_that_works(place: &Place) {
 fn a_script_with_carriage_returns_gets_the_line_that_removes_them(place: &Place) {
     let script = place.write("script", "#!/bin/sh\r\necho written\r\n").display().to_string();
     std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let ended = finish(&mut place.held(&[], &[&script]));
+    let ended = finish(place.held(&[], &["script"]).env("PATH", place.text(".")));
     assert_eq!(ended.status.code(), Some(127), "{ended:?}");
     let (_, mend) = ended.stderr.split_once("its lines: ").expect("a hint");
+    assert!(mend.ends_with("/script\n"), "{mend}");
     assert!(place.bare(&["sh", "-c", mend]).status.success(), "{mend}");
     let ended = finish(&mut place.held(&[], &[&script]));
     assert_eq!((ended.status.code(), &*ended.stdout), (Some(0), "written\n"), "{ended:?}");
 }
 
-/// The kernel appends the script to the words of its first line: without a refusal, each round starts
-/// the next one.
+/// The kernel appends the script to the words of its first line: without a refusal, each round
+/// starts the next one.
 fn a_script_that_names_synconce_as_its_interpreter_does_not_run_for_ever(place: &Place) {
-    let first_line = format!("#!{} run\necho written\n", binary());
-    let script = place.write("script", &first_line).display().to_string();
-    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let mut started = place.held(&[], &["timeout", "--signal=KILL", "20", &script]);
-    let ended = finish(&mut started);
-    assert_eq!(ended.status.code(), Some(125), "{ended:?}");
-    let said = format!(
-        "synconce: cannot execute {script}: its first line starts synconce, without a shell\n\
-         synconce: hint: write there: #!/usr/bin/env -S synconce run -- sh\n"
-    );
-    assert_eq!(ended.stderr, said, "{ended:?}");
+    let (own, link) = (binary(), place.text("eatmydata"));
+    place.bare(&["ln", "-s", own, "eatmydata"]);
+    let run = |first_line: &str| {
+        let script = place.write("script", &format!("#!{first_line}\necho written\n"));
+        std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let words = ["timeout", "--signal=KILL", "20", script.to_str().unwrap()];
+        finish(&mut place.held(&[], &words))
+    };
+    for first_line in [
+        format!("{own} run"),
+        format!("/usr/bin/env -S {own} run"),
+        format!("/usr/bin/env -S {own} run --quiet --"),
+        link.clone(),
+    ] {
+        let ended = run(&first_line);
+        assert_eq!(ended.status.code(), Some(125), "{first_line}: {ended:?}");
+        let said = format!(
+            "synconce: cannot execute {}: its first line starts synconce, without a shell\n\
+             synconce: hint: change its first line to: #!/usr/bin/env -S synconce run -- sh\n",
+            place.text("script")
+        );
+        assert_eq!(ended.stderr, said, "{first_line}: {ended:?}");
+    }
+    for first_line in [format!("{link} sh"), format!("/usr/bin/env -S {own} run -- sh")] {
+        assert_eq!(run(&first_line).stdout, "written\n", "{first_line}");
+    }
 }
 
 /// What a shell does: the kernel finds no program of such a name.
@@ -219,6 +235,7 @@ fn a_word_of_a_shell_in_place_of_a_command_gets_the_line_that_works(place: &Plac
         (&["--", "ulimit", "-n", "9"], "synconce run -- sh -c 'ulimit -n 9'"),
         (&["--", "time", "make", "-k"], "time synconce run -- make -k"),
         (&["--", "--stats", "make", "-k"], "synconce run --stats -- make -k"),
+        (&["--stats", "--", "-q", "--sealed", "make"], "synconce run --stats -q --sealed -- make"),
         (&["--json", "a.json", "--", "make", "check"], "synconce run --json=a.json -- make check"),
         (&["--json", "a.json", "make", "-k"], "synconce run --json=a.json -- make -k"),
     ] {
@@ -231,8 +248,14 @@ fn a_word_of_a_shell_in_place_of_a_command_gets_the_line_that_works(place: &Plac
         assert!(ended.stderr.contains(&wanted), "{words:?}: {ended:?}");
     }
     // The report would take the place of a script that cannot be executed.
-    for words in [&["--", "ehco", "FOO=1"][..], &["--json", "a.json"], &["--json", &file, "make"]] {
-        let ended = finish(&mut place.synconce(&[&["run"], words].concat()));
+    for words in [
+        &["--", "ehco", "FOO=1"][..],
+        &["--", "time", "-p", "make"],
+        &["--json", "a.json"],
+        &["--json", &file, "make"],
+    ] {
+        let mut run = place.synconce(&[&["run"], words].concat());
+        let ended = finish(run.env("PATH", place.text(".")));
         assert!(matches!(ended.status.code(), Some(126 | 127)), "{words:?}: {ended:?}");
         assert!(!ended.stderr.contains("hint:"), "{words:?}: {ended:?}");
     }
@@ -291,7 +314,8 @@ fn a_client_of_a_daemon_elsewhere_gets_a_hint_with_the_host(place: &Place) {
     let pod = set_up("containerd; then synconce setup kubernetes");
     let (socket, docker) = (("DOCKER_HOST", "unix:///a/x.sock"), set_up("docker"));
     let rootless = ("DOCKER_HOST", "unix:///run/user/1/x.sock");
-    const IN_STEPS: &str = "in the Dockerfile: RUN synconce run --sealed --no-commit -- COMMAND";
+    const IN_STEPS: &str = "copy synconce into the image, and in the Dockerfile: \
+                            RUN synconce run --sealed --no-commit -- COMMAND";
     for (line, (name, value), daemon, host, hint) in [
         ("psql postgresql://me:secret@db.example:5432/x", NONE, "the server", "", server),
         ("psql --file x.sql", NONE, "the server", "", server),

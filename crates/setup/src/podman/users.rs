@@ -6,6 +6,7 @@ use crate::host::Host;
 use crate::toml::TomlFile;
 use std::env;
 use std::path::{Path, PathBuf};
+use synconce_sys::accounts;
 
 /// Checks that no file of the calling user makes Podman and Buildah call another runtime than
 /// synconce-oci (containers.conf(5)).
@@ -18,47 +19,58 @@ pub(crate) fn check(host: &Host) -> Result<(), Error> {
     let list = ["engine", "runtimes", runtime];
     let ours = Path::new(DIRECTORY).join(runtime);
     let is_ours = |path: &String| Path::new(path) == ours || path == host.runtime();
-    let first_is_ours = |own: &Vec<String>| own.first().is_some_and(is_ours);
-    if let Some(path) = variable("CONTAINERS_CONF") {
-        let file = TomlFile::read(host, &path)?;
-        if file.texts(&list)?.as_ref().is_some_and(first_is_ours) {
+    let instead = variable("CONTAINERS_CONF");
+    let paths = match &instead {
+        Some(path) => vec![path.clone()],
+        None => files(host)?,
+    };
+    let paths = paths.into_iter().chain(variable("CONTAINERS_CONF_OVERRIDE"));
+    let files = paths.map(|path| TomlFile::read(host, &path)).collect::<Result<Vec<_>, _>>()?;
+    // The last file that sets a key wins.
+    let (mut last_runtime, mut last_list) = (None, None);
+    for file in &files {
+        last_runtime = file.text(&["engine", "runtime"])?.map(|set| (file, set)).or(last_runtime);
+        last_list = file.texts(&list)?.map(|set| (file, set)).or(last_list);
+    }
+    if let Some((file, (other, line))) = last_runtime.filter(|(_, (own, _))| *own != runtime) {
+        if is_ours(&other.to_owned()) {
             return Ok(());
         }
-        let reason = format!("is in CONTAINERS_CONF, so podman does not read {DROP_IN}");
-        return Err(file.refuse(NotEdited::new(reason, "unset CONTAINERS_CONF")));
+        let reason = format!("sets engine.runtime = \"{other}\", but the set-up is for {runtime}");
+        return Err(file.refuse(NotEdited::new(reason, "remove that line").on_line(line)));
     }
-    for path in files(host)? {
-        let file = TomlFile::read(host, &path)?;
-        let other = file.text(&["engine", "runtime"])?.filter(|(own, _)| *own != runtime);
-        let own = file.texts(&list)?.filter(|own| !first_is_ours(own));
-        let fault = match (other, own) {
-            (Some((other, line)), _) => {
-                let reason =
-                    format!("sets engine.runtime = \"{other}\", and the set-up is of {runtime}");
-                NotEdited::new(reason, "remove that line").on_line(line)
-            }
-            (None, Some(_)) => {
-                let line = file.toml.get(&list).and_then(|(_, line)| line);
-                let reason = format!("sets {}, and is read after {DROP_IN}", list.join("."));
-                NotEdited::new(reason, "remove that list").on_line(line)
-            }
-            (None, None) => continue,
-        };
-        return Err(file.refuse(fault));
+    match last_list {
+        Some((_, own)) if own.first().is_some_and(is_ours) => Ok(()),
+        _ if instead.is_some() => {
+            let reason = format!("is in CONTAINERS_CONF, so podman does not read {DROP_IN}");
+            Err(files[0].refuse(NotEdited::new(reason, "unset CONTAINERS_CONF")))
+        }
+        Some((file, _)) => {
+            let line = file.toml.get(&list).and_then(|(_, line)| line);
+            let reason = format!("sets {}, and is read after {DROP_IN}", list.join("."));
+            Err(file.refuse(NotEdited::new(reason, "remove that list").on_line(line)))
+        }
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// Returns the user's own files, in Podman's order. Root has none.
 fn files(host: &Host) -> Result<Vec<PathBuf>, Error> {
-    let home = || variable("HOME").map(|home| home.join(".config"));
-    let Some(own) = variable("XDG_CONFIG_HOME").or_else(home) else { return Ok(Vec::new()) };
     if rustix::process::geteuid().is_root() {
         return Ok(Vec::new());
     }
+    let home = || variable("HOME").or_else(home).map(|home| home.join(".config"));
+    let Some(own) = variable("XDG_CONFIG_HOME").or_else(home) else { return Ok(Vec::new()) };
     let own = own.join("containers");
     let drop_ins = host.list(&own.join("containers.conf.d"), ".conf")?;
     Ok([own.join("containers.conf")].into_iter().chain(drop_ins).collect())
+}
+
+/// Returns the home directory of the calling user in passwd(5).
+fn home() -> Option<PathBuf> {
+    let text = std::fs::read_to_string("/etc/passwd").ok()?;
+    let user = rustix::process::geteuid().as_raw();
+    accounts::passwd(&text).find(|line| line.user == user).map(|line| line.home.into())
 }
 
 fn variable(name: &str) -> Option<PathBuf> {

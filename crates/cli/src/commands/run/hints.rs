@@ -4,14 +4,14 @@ use super::addresses::{self, DaemonHost};
 use super::clients::{DaemonOfClient, HoldRequest, daemon_of};
 use super::list;
 use super::privileges::name_for_sudo;
-use crate::commands::error::CommandError;
+use super::script;
+use crate::arguments::RunArguments;
 use crate::text::{needs_a_shell, notice, say, shell, whole};
+use clap::Args;
 use rustix::io::Errno;
 use rustix::process::Signal;
 use std::env;
-use std::ffi::{OsStr, OsString};
-use std::fs::File;
-use std::io::Read;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use synconce_durable::{commit::STILL, pins, standard_paths};
 use synconce_probe::mounts;
@@ -157,12 +157,11 @@ pub(super) fn work_of_a_daemon(finished: &Finished, is_sealed: bool, command: &[
         DaemonHost::Here | DaemonHost::Socket(_) => name_for_sudo(),
         DaemonHost::Elsewhere(_) => "synconce".to_owned(),
     };
-    // Below the directory of the sockets of a user. No set-up reaches a dockerd or buildkitd there.
-    let is_rootless =
-        matches!(&daemon.host, DaemonHost::Socket(path) if path.starts_with("/run/user/"));
     let (hint, is_known) = match (daemon.engine, daemon.request) {
-        (Some(Engine::Docker | Engine::Buildkit), HoldRequest::NotNeeded) if is_rootless => {
-            ("in the Dockerfile: RUN synconce run --sealed --no-commit -- COMMAND".into(), true)
+        (Some(Engine::Docker | Engine::Buildkit), HoldRequest::NotNeeded)
+            if is_rootless(&daemon.host) =>
+        {
+            (IN_STEPS.to_owned(), true)
         }
         (Some(_), HoldRequest::Missing(request)) if is_set_up => (request.to_owned(), true),
         (Some(engine), HoldRequest::Missing(request) | HoldRequest::Unknown(request)) => {
@@ -184,6 +183,16 @@ pub(super) fn work_of_a_daemon(finished: &Finished, is_sealed: bool, command: &[
         DaemonHost::Elsewhere(host) => format!("on {host}, unless it is set up: "),
     };
     notice(&format!("hint: {there}{hint}"));
+}
+
+/// What holds a step of a Dockerfile where no set-up does.
+const IN_STEPS: &str = "copy synconce into the image, and in the Dockerfile: \
+                        RUN synconce run --sealed --no-commit -- COMMAND";
+
+/// Whether the socket is below the directory of a user's sockets. No set-up reaches a dockerd or a
+/// buildkitd there.
+fn is_rootless(host: &DaemonHost) -> bool {
+    matches!(host, DaemonHost::Socket(path) if path.starts_with("/run/user/"))
 }
 
 /// Returns the engine on this machine whose set-up alone holds the syncs of `command`.
@@ -221,12 +230,12 @@ pub(crate) fn is_set_up(engine: Engine) -> bool {
 }
 
 /// Returns the daemon that makes the syncs of `command`, and whether its engine is set up on this
-/// machine, not for builds alone if it is a container, and the daemon may be that one. Returns None if
-/// the set-up holds these syncs.
+/// machine, not for builds alone if it is a container, and the daemon may be that one. Returns None
+/// if the set-up holds these syncs.
 fn daemon_that_syncs(command: &[OsString]) -> Option<(DaemonOfClient, bool)> {
     let daemon = find_daemon(command)?;
     // A node can be this machine, and another socket can lead to the daemon that is set up.
-    let is_elsewhere = matches!(daemon.host, DaemonHost::Elsewhere(_));
+    let is_elsewhere = matches!(daemon.host, DaemonHost::Elsewhere(_)) || is_rootless(&daemon.host);
     let may_be_here = !is_elsewhere || daemon.engine == Some(Engine::Containerd);
     let is_container = daemon.request != HoldRequest::NotNeeded;
     let reaches =
@@ -255,29 +264,8 @@ const BUILT_IN: [&str; 15] = [
     "umask", "unset", "wait",
 ];
 
-/// Options of `synconce run` without a value, which belong before `--`.
-const OPTIONS: [&str; 7] =
-    ["--sealed", "--no-commit", "--commit-all", "--stats", "-v", "--quiet", "-q"];
-
-/// Refuses a script that has `synconce run` as its interpreter: the run of it would execute it as its
-/// command, and so on without end. Only a run inside a run can be a second round.
-///
-/// # Errors
-/// The refusal.
-pub(super) fn refuse_own_script(command: &[OsString]) -> Result<(), CommandError> {
-    let Some(script) = command.first().filter(|_| synconce_run::is_held()) else { return Ok(()) };
-    let interpreter = first_line_of(script).and_then(|line| interpreter_in(&line));
-    let is_same = |own: PathBuf| std::fs::canonicalize(interpreter?).ok().filter(|it| *it == own);
-    if env::current_exe().ok().and_then(is_same).is_none() {
-        return Ok(());
-    }
-    let script = shell(&[script.to_string_lossy().into_owned()]);
-    let why = format!("cannot execute {script}: its first line starts synconce, without a shell");
-    Err(CommandError::from(why).hint("write there: #!/usr/bin/env -S synconce run -- sh"))
-}
-
-/// Prints what helps if the command does not exist: the interpreter of a script that is there, or the
-/// command line that works. `own` are the words before the command.
+/// Prints what helps if the command does not exist: the interpreter of a script that is there, or
+/// the command line that works. `own` are the words before the command.
 pub(super) fn missing_command(finished: &Finished, own: &[OsString], command: &[OsString]) {
     let Some(RunError::Exec { errno, .. }) = &finished.error else { return };
     let text = |word: &OsString| word.to_string_lossy().into_owned();
@@ -292,14 +280,14 @@ pub(super) fn missing_command(finished: &Finished, own: &[OsString], command: &[
     if Errno::from_raw_os_error(*errno) != Errno::NOENT {
         return;
     }
-    if let Some(line) = first_line_of(&command[0]) {
-        let Some(interpreter) = interpreter_in(&line) else { return };
+    if let Some((path, line)) = script::first_line_of(&command[0]) {
+        let Some(interpreter) = line.split_whitespace().next() else { return };
         // The kernel takes the carriage return for a part of the interpreter's name.
         return say(&if line.ends_with('\r') {
-            let script = shell(&words[..1]);
+            let script = shell(&[path.display().to_string()]);
             format!("hint: take the carriage returns out of its lines: sed -i 's/\\r$//' {script}")
         } else {
-            let interpreter = shell(&[interpreter]);
+            let interpreter = shell(&[interpreter.to_owned()]);
             format!("hint: install its interpreter {interpreter}, or change its first line")
         });
     }
@@ -308,9 +296,9 @@ pub(super) fn missing_command(finished: &Finished, own: &[OsString], command: &[
         format!("synconce run -- sh -c {}", shell(&words))
     } else if is_line {
         format!("leave the quotes out: synconce run -- {first}")
-    } else if OPTIONS.contains(&&first[..]) && !rest.is_empty() {
-        format!("synconce run {first} -- {}", shell(rest))
-    } else if first == "time" && !rest.is_empty() {
+    } else if let Some(line) = with_options_in_front(own, &words) {
+        line
+    } else if first == "time" && rest.first().is_some_and(|word| !word.starts_with('-')) {
         format!("time synconce run -- {}", shell(rest))
     } else if is_assignment(first) {
         format!("synconce run -- env {}", shell(&words))
@@ -322,24 +310,32 @@ pub(super) fn missing_command(finished: &Finished, own: &[OsString], command: &[
     say(&format!("hint: {hint}"));
 }
 
+/// Returns the command line in which the options at the start of `command` stand before `--`, after
+/// those of `own`. Only options without a value are known by their words.
+fn with_options_in_front(own: &[OsString], command: &[String]) -> Option<String> {
+    let run = RunArguments::augment_args(clap::Command::new("run"));
+    let flags: Vec<_> = run.get_arguments().filter(|it| !it.get_action().takes_values()).collect();
+    let is_flag = |word: &String| {
+        flags.iter().any(|flag| {
+            let short = flag.get_short().is_some_and(|short| *word == format!("-{short}"));
+            short || flag.get_long().is_some_and(|long| *word == format!("--{long}"))
+        })
+    };
+    let count = command.iter().take_while(|word| is_flag(word)).count();
+    let (options, command) = command.split_at(count);
+    let command = command.strip_prefix(&["--".to_owned()]).unwrap_or(command);
+    if options.is_empty() || command.is_empty() {
+        return None;
+    }
+    let own = own.iter().map(|word| word.to_string_lossy().into_owned());
+    let own = own.skip_while(|word| word != "run").skip(1).filter(|word| word != "--");
+    let options: Vec<_> = own.chain(options.iter().cloned()).collect();
+    Some(format!("synconce run {} -- {}", shell(&options), shell(command)))
+}
+
 /// Whether `word` sets a variable, as before a command of a shell.
 fn is_assignment(word: &str) -> bool {
     let is_of_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let name = word.split_once('=').map(|(name, _)| name);
     name.is_some_and(|name| !name.is_empty() && name.chars().all(is_of_name))
-}
-
-/// Returns what follows `#!` in the first line of the program `script`, if it is a script.
-fn first_line_of(script: &OsStr) -> Option<String> {
-    let path = synconce_sys::search::find(script.to_str()?)?;
-    // The kernel reads 256 bytes (BINPRM_BUF_SIZE, execve(2)).
-    let mut start = Vec::new();
-    File::open(path).ok()?.take(256).read_to_end(&mut start).ok()?;
-    let text = String::from_utf8_lossy(start.strip_prefix(b"#!")?).into_owned();
-    text.split('\n').next().map(str::to_owned)
-}
-
-/// Returns the interpreter in the first `line` of a script.
-fn interpreter_in(line: &str) -> Option<String> {
-    line.split_whitespace().next().map(str::to_owned)
 }

@@ -1,6 +1,7 @@
 //! `setup ENGINE --check`: whether the files, the running daemon and the wrapper are as set up.
 
 use crate::cancellation::{cancelled_by, handle_signals};
+use crate::commands::run::name_for_sudo;
 use crate::commands::setup::{SetupReport, remedy};
 use rustix::process::geteuid;
 use std::path::Path;
@@ -36,8 +37,7 @@ pub(super) fn check(
     probing: Probing,
 ) -> Result<SetupReport, Error> {
     let name = plan.command(engine);
-    let sudo = if host.is_running() && !geteuid().is_root() { "sudo " } else { "" };
-    let setup = format!("{sudo}{}", host.setup(name));
+    let setup = setup_command(host, name);
     report.set_up = Some(plan.changes.is_empty());
     if !plan.changes.is_empty() {
         report.diff = Some(diff::of_plan(plan, host));
@@ -71,14 +71,19 @@ pub(super) fn check(
         }
     }
     let mut is_in_use = false;
-    match running::look(engine, host, &unheld)? {
-        Some(DaemonFinding::InUse(text)) => {
+    match running::look(engine, host, &unheld) {
+        Ok(Some(DaemonFinding::InUse(text))) => {
             is_in_use = true;
             report.notes.push(text);
         }
-        Some(DaemonFinding::NotRunning(text)) => report.notes.push(text),
-        Some(DaemonFinding::Fault(text)) => report.faults.push(text),
-        None => is_in_use = true,
+        Ok(Some(DaemonFinding::NotRunning(text))) => report.notes.push(text),
+        Ok(Some(DaemonFinding::Fault(text))) => report.faults.push(text),
+        Ok(None) => is_in_use = true,
+        Err(error @ Error::Refused(_)) => {
+            report.faults.push(fault(&error));
+            return Ok(report);
+        }
+        Err(error) => return Err(error),
     }
     let probe = || match probing {
         Probing::Containers if is_in_use => run_probe(engine, host),
@@ -88,6 +93,15 @@ pub(super) fn check(
     step_roots(&mut report, engine, root);
     report.notes.extend(running::out_of_reach(engine, host));
     Ok(report)
+}
+
+/// Returns the command line that sets `name` up, for the calling user.
+fn setup_command(host: &Host, name: &str) -> String {
+    if host.is_running() && !geteuid().is_root() {
+        format!("sudo {} setup {name}", name_for_sudo())
+    } else {
+        host.setup(name)
+    }
 }
 
 /// Adds what a set-up would refuse: the check has found a fault.

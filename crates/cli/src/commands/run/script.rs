@@ -1,0 +1,61 @@
+//! The first line of a script that is the command of a run.
+
+use crate::commands::error::CommandError;
+use crate::text::shell;
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, canonicalize};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use synconce_sys::search;
+
+/// Refuses a script whose first line starts `synconce run` or `eatmydata` without a program: such a
+/// run executes the script, which starts the run again, and so on without end.
+///
+/// # Errors
+/// The refusal.
+pub(in crate::commands) fn refuse_own(command: &[OsString]) -> Result<(), CommandError> {
+    let Some((path, line)) = command.first().and_then(|it| first_line_of(it)) else {
+        return Ok(());
+    };
+    if !starts_itself(&line) {
+        return Ok(());
+    }
+    let script = shell(&[path.display().to_string()]);
+    let why = format!("cannot execute {script}: its first line starts synconce, without a shell");
+    let hint = "change its first line to: #!/usr/bin/env -S synconce run -- sh";
+    Err(CommandError::from(why).hint(hint))
+}
+
+/// Whether `line`, the first one of a script without `#!`, starts this program, with no program for
+/// it to run. The kernel appends the path of the script.
+fn starts_itself(line: &str) -> bool {
+    let mut words: Vec<_> = line.split_whitespace().collect();
+    let name_of = |word: &str| Path::new(word).file_name().map(OsStr::to_owned);
+    if words.first().and_then(|word| name_of(word)).is_some_and(|name| name == "env") {
+        words.remove(0);
+        words.retain(|word| *word != "-S");
+    }
+    let Some((program, mut rest)) = words.split_first() else { return false };
+    if name_of(program).is_none_or(|name| name != "eatmydata") {
+        let ["run", options @ ..] = rest else { return false };
+        rest = options;
+    }
+    let is_own = |path: PathBuf| {
+        let own = env::current_exe();
+        canonicalize(path).is_ok_and(|path| own.is_ok_and(|own| own == path))
+    };
+    rest.iter().all(|word| word.starts_with('-')) && search::find(program).is_some_and(is_own)
+}
+
+/// Returns the path of the program `script`, and what follows `#!` in its first line, if it is a
+/// script.
+pub(super) fn first_line_of(script: &OsStr) -> Option<(PathBuf, String)> {
+    let path = search::find(script)?;
+    // The kernel reads 256 bytes (BINPRM_BUF_SIZE, execve(2)).
+    let mut start = Vec::new();
+    File::open(&path).ok()?.take(256).read_to_end(&mut start).ok()?;
+    let text = String::from_utf8_lossy(start.strip_prefix(b"#!")?).into_owned();
+    let line = text.split('\n').next().map(str::to_owned)?;
+    Some((path, line))
+}
