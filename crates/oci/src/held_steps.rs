@@ -1,10 +1,10 @@
 //! Counts of the held build steps since the boot, and of those with a volatile root, in memory
 //! (`/run/synconce/steps`).
 //!
-//! Each engine has five files: the count of held steps (see [`synconce_durable::count`]), the record of
-//! the last step, the counts of the steps, held or not, whose root was made volatile, and whose root
-//! stayed as the engine mounted it, and the record why the last of these stayed. Records have a fixed
-//! length.
+//! Each engine has five files: the count of held steps (see [`synconce_durable::count`]), the
+//! record of the last step, the counts of the steps, held or not, whose root was made volatile, and
+//! whose root stayed as the engine mounted it, and the record why the last of these stayed. Records
+//! have a fixed length.
 
 use crate::classify::{CallContext, Reason, Treatment};
 use serde::de::DeserializeOwned;
@@ -28,7 +28,8 @@ pub struct HeldSteps {
     pub engine: &'static str,
     /// How many were held.
     pub count: u64,
-    /// Of how many, held or not, synconce made the root volatile; 0 for podman, which does it itself.
+    /// Of how many, held or not, synconce made the root volatile; 0 for podman, which does it
+    /// itself.
     pub volatile: u64,
     /// Of how many, held or not, the root was to be volatile, but stayed as the engine mounted it.
     pub as_mounted: u64,

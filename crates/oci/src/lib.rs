@@ -10,8 +10,8 @@
 //!   step, and the engine stores the result.
 //! - **treatment** (`classify::Treatment`): whether a container is held, and why.
 //!
-//! Only `create`, `run` and `delete` are handled. The sealed hold is added to `linux.seccomp` of the
-//! bundle's `config.json` (`profile`), and the runtime is executed in this process, with the
+//! Only `create`, `run` and `delete` are handled. The sealed hold is added to `linux.seccomp` of
+//! the bundle's `config.json` (`profile`), and the runtime is executed in this process, with the
 //! same arguments, descriptors and environment. On any error before that, the container is not
 //! changed, and its syncs are done.
 //!

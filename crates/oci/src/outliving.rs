@@ -24,7 +24,8 @@ impl CallContext<'_> {
             .or_else(|| self.block_device())
     }
 
-    /// Returns the place of a disk below a source that is bound recursively, and read-only at its top.
+    /// Returns the place of a disk below a source that is bound recursively, and read-only at its
+    /// top.
     fn bound_below(&self) -> Option<PathBuf> {
         let sources = self.facts.mounts.iter().filter_map(BundleMount::bound_below);
         let sources = sources.map(|source| resolved(&self.bundle.join(source)));
@@ -138,8 +139,8 @@ fn in_file_system(mount: &Mount, path: &Path) -> PathBuf {
     }
 }
 
-/// Returns the mount that `path`, which has no links, is on: from the root down, as the kernel looks a
-/// path up. A mount whose mount point is covered is hidden.
+/// Returns the mount that `path`, which has no links, is on: from the root down, as the kernel
+/// looks a path up. A mount whose mount point is covered is hidden.
 pub(crate) fn covering<'a>(path: &Path, mounts: &'a [Mount]) -> Option<&'a Mount> {
     let ids: HashSet<_> = mounts.iter().map(|mount| mount.id).collect();
     let is_top = |mount: &Mount| mount.parent == mount.id || !ids.contains(&mount.parent);
@@ -187,8 +188,8 @@ mod tests {
     const BUILDAH: &str =
         "create --bundle /tmp/buildah42 --pid-file /tmp/buildah42/pid buildah-buildah42";
 
-    /// Returns what outlives a step of Buildah with `facts`, in the namespace with [`MOUNTS`] and the
-    /// mounts of `more`.
+    /// Returns what outlives a step of Buildah with `facts`, in the namespace with [`MOUNTS`] and
+    /// the mounts of `more`.
     fn outliving(facts: &Facts, more: &str) -> Option<String> {
         of_call(BUILDAH, BUNDLE, facts, more)
     }

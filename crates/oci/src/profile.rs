@@ -52,8 +52,8 @@ pub(crate) fn hold(profile: Option<Profile>, purpose: Purpose) -> Result<Edited,
     edit(profile, sealed_calls(), |names, answer| rules_for(names, answer, purpose))
 }
 
-/// Adds rules for `calls` to `profile`, or to a new profile: names of calls, and the answer to them.
-/// `rules_for` returns the rules by which calls get an answer.
+/// Adds rules for `calls` to `profile`, or to a new profile: names of calls, and the answer to
+/// them. `rules_for` returns the rules by which calls get an answer.
 ///
 /// # Errors
 /// A part of the profile that violates the specification.
@@ -154,8 +154,8 @@ pub(crate) fn if_sync(names: &[&'static str], rule: Value) -> Vec<Value> {
     if_flag(names, rule, 2, MS_SYNC)
 }
 
-/// Returns the rules by which the calls `names` get `rule` if the argument number `index` has the bit
-/// `flag`, and are allowed otherwise.
+/// Returns the rules by which the calls `names` get `rule` if the argument number `index` has the
+/// bit `flag`, and are allowed otherwise.
 pub(crate) fn if_flag(names: &[&'static str], rule: Value, index: usize, flag: u32) -> Vec<Value> {
     let has = |wanted: u32| json!([{"index": index, "value": flag, "valueTwo": wanted, "op": "SCMP_CMP_MASKED_EQ"}]);
     let allowed = json!({"names": names, "action": ALLOW});

@@ -24,8 +24,8 @@ use synconce_sys::reason;
 /// Returns the root of the step of `context`, or why the root stays as the engine mounted it.
 /// Returns `None` if the container is not a step whose root the engine mounts plainly.
 ///
-/// A step that is left because of data that outlive it has such a root, too. The syncs of those data
-/// stay real; those of the root cost nothing.
+/// A step that is left because of data that outlive it has such a root, too. The syncs of those
+/// data stay real; those of the root cost nothing.
 pub(crate) fn root(
     context: &CallContext<'_>,
     verdict: &Treatment,

@@ -1,10 +1,10 @@
-//! Syncs the root of a held build step at the end of the step, because no unmount may do so, and the
-//! volumes of a working container of Buildah, which are no part of the root.
+//! Syncs the root of a held build step at the end of the step, because no unmount may do so, and
+//! the volumes of a working container of Buildah, which are no part of the root.
 //!
 //! An overlay syncs its upper file system at its last unmount, which the engine's is not if another
-//! mount namespace has a copy of the mount. The roots of other snapshots (native, btrfs, vfs) and of
-//! fuse-overlayfs sync nothing then: only the calls of the step would have synced them, and those
-//! are held.
+//! mount namespace has a copy of the mount. The roots of other snapshots (native, btrfs, vfs) and
+//! of fuse-overlayfs sync nothing then: only the calls of the step would have synced them, and
+//! those are held.
 
 use crate::bundle::{Bundle, Facts};
 use crate::invocation::Invocation;
@@ -62,8 +62,8 @@ pub(crate) fn unsynced(
     unsynced
 }
 
-/// Returns where the root of the container in `bundle` has its files; nowhere if it is in memory, or
-/// on a volatile overlay of the engine.
+/// Returns where the root of the container in `bundle` has its files; nowhere if it is in memory,
+/// or on a volatile overlay of the engine.
 fn of_root(bundle: &Path, facts: &Facts, mounts: &[Mount], mounted_by: MountedBy) -> Unsynced {
     let Ok(root) = bundle.join(&facts.root.path).canonicalize() else { return Unsynced::default() };
     let only = |root| Unsynced { directories: vec![root], ..Unsynced::default() };
@@ -120,8 +120,8 @@ impl Unsynced {
         Opened { handles: handles.collect(), anywhere: self.anywhere }
     }
 
-    /// Makes the kernel refuse to mount the layer again, if it is an overlay's: an engine may ignore
-    /// how a `delete` ended.
+    /// Makes the kernel refuse to mount the layer again, if it is an overlay's: an engine may
+    /// ignore how a `delete` ended.
     fn mark(&self) {
         // Where the mount table says, there can be another disk by now.
         if let Some(work) = self.work.as_ref().filter(|work| work.join("work").is_dir()) {
@@ -154,8 +154,8 @@ impl Opened<'_> {
     }
 }
 
-/// Finds the root of a held step that a `call` of `delete` ends. dockerd needs no sync: it makes the
-/// layer of an image by a copy of the container's, after that call.
+/// Finds the root of a held step that a `call` of `delete` ends. dockerd needs no sync: it makes
+/// the layer of an image by a copy of the container's, after that call.
 ///
 /// # Errors
 /// It is not known where the root has its files. The message is for the user.

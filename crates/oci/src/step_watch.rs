@@ -1,7 +1,7 @@
 //! A step of a build that `synconce doctor -- COMMAND` watches. The step is not held.
 //!
-//! The runtime hands doctor the listener of the step's filter (`config-linux.md`, *Seccomp*: SCMP_ACT_NOTIFY
-//! and `listenerPath`).
+//! The runtime hands doctor the listener of the step's filter (`config-linux.md`, *Seccomp*:
+//! SCMP_ACT_NOTIFY and `listenerPath`).
 
 use crate::bundle::Bundle;
 use crate::held_steps::LastStep;
@@ -24,8 +24,8 @@ const NOTIFY: &str = "SCMP_ACT_NOTIFY";
 /// Limits the wait for a doctor that does not answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Lets a doctor that watches steps watch the `step` of `engine`, whose container `runtime` makes of
-/// `bundle`. Returns `false` if no doctor does.
+/// Lets a doctor that watches steps watch the `step` of `engine`, whose container `runtime` makes
+/// of `bundle`. Returns `false` if no doctor does.
 ///
 /// # Errors
 /// The bundle cannot be changed. The message is for the user.
@@ -55,7 +55,8 @@ pub(crate) fn begin(
         _ => return Ok(false),
     }
     bundle.replace(&bundle.with_seccomp(&watched?)?)?;
-    // Open until the step's process starts: the runtime inherits it, and closes it for the container.
+    // Open until the step's process starts: the runtime inherits it, and closes it for the
+    // container.
     if fcntl_setfd(&doctor, FdFlags::empty()).is_ok() {
         let _ = doctor.into_raw_fd();
     }

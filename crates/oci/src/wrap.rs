@@ -74,8 +74,8 @@ struct BegunStep {
 /// The root of a step of this engine that may become volatile; the step if it is not held.
 type RootOf = (&'static str, Option<LastStep>, Result<StepRoot, Kept>);
 
-/// Adds the hold to the bundle of `call`, if its container is to be held. Returns `None` if it is no
-/// step of a build.
+/// Adds the hold to the bundle of `call`, if its container is to be held. Returns `None` if it is
+/// no step of a build.
 fn hold(
     call: &Invocation,
     settings: &Settings,

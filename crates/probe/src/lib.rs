@@ -1,5 +1,5 @@
-//! The architecture, mounts, mount namespaces, file systems, devices, emulators, systemd, dockerd and
-//! databases of bbolt of this host.
+//! The architecture, mounts, mount namespaces, file systems, devices, emulators, systemd, dockerd
+//! and databases of bbolt of this host.
 //!
 //! The crate only reads. Parsers take text and return values; one function for each parser
 //! does the I/O.

@@ -93,8 +93,8 @@ impl fmt::Display for RequestError {
 /// run that this process is in, or in the only run of this user that is in flight. The run
 /// goes on. Returns the result for each file system.
 ///
-/// `owner` is the user of the run `id`, if it is another user's and known: only that user's supervisor
-/// may answer.
+/// `owner` is the user of the run `id`, if it is another user's and known: only that user's
+/// supervisor may answer.
 ///
 /// The process must have one thread: signals are blocked until the result is there.
 ///
@@ -166,8 +166,8 @@ fn ask_run(id: &str, owner: Option<u32>) -> Result<OwnedFd, RequestError> {
     ask(socket)
 }
 
-/// Returns this user if the run `id` is theirs, by their markers. The marker of a run that was killed
-/// stays.
+/// Returns this user if the run `id` is theirs, by their markers. The marker of a run that was
+/// killed stays.
 fn own_user_of(id: &str) -> Option<u32> {
     let us = rustix::process::geteuid().as_raw();
     let marked = standard_paths::state().and_then(|state| recovery::markers(&state).ok());

@@ -13,8 +13,8 @@ use synconce_durable::replace::{self, Rights};
 /// Makes the changes of `plan`, after writing a journal that can undo them.
 ///
 /// # Errors
-/// The changes of a first set-up are taken back. What cannot be taken back is in the journal, and so are
-/// the changes of a later set-up.
+/// The changes of a first set-up are taken back. What cannot be taken back is in the journal, and
+/// so are the changes of a later set-up.
 pub fn apply(plan: &Plan, host: &Host, engine: Engine) -> Result<(), Error> {
     if plan.changes.is_empty() {
         return Ok(());
@@ -35,8 +35,8 @@ fn make_all(plan: &Plan, journal: &mut Journal, host: &Host, engine: Engine) -> 
     Ok(journal.write(host, engine)?)
 }
 
-/// Undoes the changes of a first set-up that failed: otherwise the engine would have half of it from
-/// its next start. Its error is the one to report, so errors are ignored here.
+/// Undoes the changes of a first set-up that failed: otherwise the engine would have half of it
+/// from its next start. Its error is the one to report, so errors are ignored here.
 fn take_back(journal: &Journal, host: &Host, engine: Engine) {
     if journal.is_before(host) {
         // Needs no space on the disk of the journal, which may be full.

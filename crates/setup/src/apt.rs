@@ -98,8 +98,8 @@ impl Plan {
 /// Plans the set-up.
 ///
 /// # Errors
-/// There is no dpkg, or its wrapper alone; there is no synconce, or other users than root can change it;
-/// another diversion or file is in the way.
+/// There is no dpkg, or its wrapper alone; there is no synconce, or other users than root can
+/// change it; another diversion or file is in the way.
 pub fn plan(host: &Host) -> Result<Plan, Error> {
     plan_with(host, Copies::Replace)
 }
@@ -186,8 +186,8 @@ pub fn undo(host: &Host, edits: Edits) -> Result<Plan, Error> {
     Ok(plan)
 }
 
-/// Checks that the directory of `path` is not on a read-only file system. dpkg's list, which an undo
-/// changes first, may be on another one.
+/// Checks that the directory of `path` is not on a read-only file system. dpkg's list, which an
+/// undo changes first, may be on another one.
 fn check_writable(path: &Path) -> Result<(), Error> {
     let directory = path.parent().unwrap_or(path);
     Ok(rustix::fs::access(directory, Access::WRITE_OK).on("cannot write to", directory)?)

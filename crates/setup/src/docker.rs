@@ -116,7 +116,8 @@ fn embedded(plan: &mut Plan, host: &Host, service: &Service) -> Result<(), Error
     in_environment(plan, host, service, &setting, "docker")
 }
 
-/// Puts `setting` into dockerd's environment by a drop-in file of the set-up `command`, or says how.
+/// Puts `setting` into dockerd's environment by a drop-in file of the set-up `command`, or says
+/// how.
 fn in_environment(
     plan: &mut Plan,
     host: &Host,
@@ -152,8 +153,8 @@ fn version(host: &Host, dockerd: Option<&str>) -> Option<u32> {
     host.version(dockerd).map(|(major, _)| major)
 }
 
-/// Returns the variable with its value by which the embedded BuildKit is given its runc, which is in
-/// `directory` if that is by PATH.
+/// Returns the variable with its value by which the embedded BuildKit is given its runc, which is
+/// in `directory` if that is by PATH.
 fn setting(host: &Host, service: &Service, way: RuncWay, directory: &str) -> Result<String, Error> {
     Ok(match way {
         RuncWay::Variable => format!("{VARIABLE}={}", host.runtime()),
@@ -232,7 +233,8 @@ fn socket(
     Ok(api::socket(&process.words("cmdline").unwrap_or_default(), &hosts))
 }
 
-/// Returns what `process` has of the set-up, which is undone: a dockerd that was not restarted since.
+/// Returns what `process` has of the set-up, which is undone: a dockerd that was not restarted
+/// since.
 ///
 /// # Errors
 /// A unit that cannot be read.

@@ -112,8 +112,9 @@ impl Host {
         !self.is_running() || systemd::is_running()
     }
 
-    /// Returns whether `path`, of a journal, leads nowhere else in this system. The author of another
-    /// system may have written its journal, and put links there that lead to files of the host.
+    /// Returns whether `path`, of a journal, leads nowhere else in this system. The author of
+    /// another system may have written its journal, and put links there that lead to files of the
+    /// host.
     pub(crate) fn is_plain(&self, path: &Path) -> bool {
         let (Some(above), Some(name)) = (path.parent(), path.file_name()) else { return false };
         self.is_running() || self.resolve(above).is_ok_and(|above| above.join(name) == *path)
@@ -160,8 +161,8 @@ impl Host {
         self.follow(path, &mut |_| {})
     }
 
-    /// Does what [`Host::resolve`] does, and calls `pass` with each directory, link and file on the way.
-    /// No path that `pass` gets has links above its last name.
+    /// Does what [`Host::resolve`] does, and calls `pass` with each directory, link and file on the
+    /// way. No path that `pass` gets has links above its last name.
     pub(crate) fn follow(
         &self,
         path: &Path,

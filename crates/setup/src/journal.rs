@@ -108,8 +108,8 @@ impl JournalEntry {
         })
     }
 
-    /// Returns the file without what this set-up wrote to it: the user's own content of `found`, which
-    /// was edited since. Returns `None` if that is not certain.
+    /// Returns the file without what this set-up wrote to it: the user's own content of `found`,
+    /// which was edited since. Returns `None` if that is not certain.
     pub(crate) fn theirs(&self, found: &PathState, host: &Host, engine: Engine) -> Option<Before> {
         let PathState::File(bytes, rights) = found else { return None };
         let text = str::from_utf8(bytes).ok()?;
@@ -126,8 +126,8 @@ impl JournalEntry {
     }
 }
 
-/// Whether `text` has a line with a path that a set-up added to `before` to write `ours`. Lines without
-/// a path, such as `[worker.oci]`, do not count: alone they change nothing.
+/// Whether `text` has a line with a path that a set-up added to `before` to write `ours`. Lines
+/// without a path, such as `[worker.oci]`, do not count: alone they change nothing.
 fn has_a_new_line_of(text: &str, before: &str, ours: &str) -> bool {
     let [text, before, ours] = [text, before, ours].map(without_comments);
     let old: Vec<_> = before.lines().map(str::trim).collect();
@@ -136,8 +136,8 @@ fn has_a_new_line_of(text: &str, before: &str, ours: &str) -> bool {
     text.lines().any(|line| new.contains(&line.trim()))
 }
 
-/// Whether `text`, of a daemon.json, has a path of synconce. A user may have renamed the runtime of the
-/// set-up, or may call a link that the undo removes.
+/// Whether `text`, of a daemon.json, has a path of synconce. A user may have renamed the runtime of
+/// the set-up, or may call a link that the undo removes.
 fn calls_ours(text: &str, host: &Host) -> bool {
     text.contains(host.runtime()) || text.contains("/usr/local/lib/synconce/")
 }

@@ -77,7 +77,8 @@ pub fn is_builds_only(engine: Engine) -> bool {
     engine == Engine::Docker && docker::is_builds_only()
 }
 
-/// Returns the command that undoes the hold of the daemon of `engine`, if that hold is set up on `host`.
+/// Returns the command that undoes the hold of the daemon of `engine`, if that hold is set up on
+/// `host`.
 ///
 /// # Errors
 /// A journal that cannot be read.
@@ -118,7 +119,8 @@ pub fn new_databases(plan: &Plan, host: &Host) -> Option<usize> {
     held::new_databases(plan, host)
 }
 
-/// Returns a note if the programs of `engine` are not installed: the set-up then takes effect later.
+/// Returns a note if the programs of `engine` are not installed: the set-up then takes effect
+/// later.
 ///
 /// # Errors
 /// A unit that cannot be read.

@@ -19,9 +19,9 @@ pub struct SystemLock {
 }
 
 impl SystemLock {
-    /// Waits until no other set-up or undo changes the system of `host`. Calls `on_wait` once before it
-    /// waits. Returns `None` without a directory of run files in memory that this process may write to:
-    /// such a user, service or image build can set up a system all the same.
+    /// Waits until no other set-up or undo changes the system of `host`. Calls `on_wait` once
+    /// before it waits. Returns `None` without a directory of run files in memory that this process
+    /// may write to: such a user, service or image build can set up a system all the same.
     ///
     /// # Errors
     /// The lock file cannot be made or locked.
@@ -60,8 +60,8 @@ impl SystemLock {
     }
 }
 
-/// Whether `kind` is of a directory that this process may not write to, as the `/run` of a service with
-/// `ProtectSystem=strict`.
+/// Whether `kind` is of a directory that this process may not write to, as the `/run` of a service
+/// with `ProtectSystem=strict`.
 fn is_refused(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem)
 }

@@ -9,8 +9,8 @@ use synconce_sys::search::SYSTEM_DIRECTORIES;
 /// The operator's configuration of synconce-oci.
 const SETTINGS: &str = "/etc/synconce/oci.toml";
 
-/// Returns the first program `name` in [`SYSTEM_DIRECTORIES`] that is not synconce-oci. The engine's
-/// PATH is unknown.
+/// Returns the first program `name` in [`SYSTEM_DIRECTORIES`] that is not synconce-oci. The
+/// engine's PATH is unknown.
 pub(crate) fn by_name(host: &Host, name: &str) -> Option<PathBuf> {
     let ours = Path::new(host.runtime());
     let mut paths = SYSTEM_DIRECTORIES.iter().map(|directory| Path::new(directory).join(name));

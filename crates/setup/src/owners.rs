@@ -30,19 +30,20 @@ const OF_NAMED_GROUP: u16 = 0x08;
 const WRITE: u16 = 0o2;
 /// The id in an access list of a user or group that has no id in the user namespace.
 const UNMAPPED: u32 = u32::MAX;
-/// The begin of the names by which synconce acts as a runtime, beside those of the runtimes themselves.
+/// The begin of the names by which synconce acts as a runtime, beside those of the runtimes
+/// themselves.
 const NAME: &str = "synconce-oci";
 /// Where a copy that only root can change is installed.
 const INSTALLED: &str = "/usr/local/bin/synconce";
 
 impl Host {
-    /// Checks that `synconce-oci` exists, by its name and under a path that every configuration file
-    /// can express, and that no other user than root can change it. `set_up` has the words after
-    /// `synconce setup`.
+    /// Checks that `synconce-oci` exists, by its name and under a path that every configuration
+    /// file can express, and that no other user than root can change it. `set_up` has the words
+    /// after `synconce setup`.
     ///
     /// # Errors
-    /// The refusal: an engine would fail to start each container, hold none, or start another user's
-    /// program.
+    /// The refusal: an engine would fail to start each container, hold none, or start another
+    /// user's program.
     pub(crate) fn check_runtime(&self, set_up: &str) -> Result<(), Error> {
         let (synconce, runtime) = (Path::new(self.synconce()), Path::new(self.runtime()));
         // The program of another system is not executed: synconce acts as a runtime by its name.
@@ -64,7 +65,8 @@ impl Host {
     /// Does what [`Host::check_runtime`] does, for `synconce` and units.
     ///
     /// # Errors
-    /// The refusal: the daemon would not start any more, or root would start another user's program.
+    /// The refusal: the daemon would not start any more, or root would start another user's
+    /// program.
     pub(crate) fn check_synconce(&self, set_up: &str) -> Result<(), Error> {
         let remedy = "install synconce in that system first";
         self.check_program(Path::new(self.synconce()), "synconce", remedy, set_up)
@@ -106,7 +108,8 @@ fn check(program: &Path, set_up: &str, host: &Host) -> Result<(), Error> {
         let directory = if host.is_running() { "/usr/local/bin/" } else { "" };
         let set_up = format!("{link} && {directory}{}", host.setup(set_up));
         if from == to {
-            // The copy is there; only the way to the program leads through a directory of another user.
+            // The copy is there; only the way to the program leads through a directory of another
+            // user.
             set_up
         } else {
             let (from, to) = (quote(&host.real(&from)), quote(&host.real(to)));
@@ -125,8 +128,8 @@ fn check(program: &Path, set_up: &str, host: &Host) -> Result<(), Error> {
     Err(NotEdited::new(reason, remedy).in_file(&host.real(program)).into())
 }
 
-/// Returns the first path on the way to the file `program` that another user than root can change. The
-/// program need not exist.
+/// Returns the first path on the way to the file `program` that another user than root can change.
+/// The program need not exist.
 ///
 /// # Errors
 /// A link that cannot be followed, or a path whose owner or access list cannot be read.
@@ -152,8 +155,8 @@ type Trusted = [Option<u32>; 4];
 fn is_of_others(found: &Metadata, real: &Path, host: &Host) -> Result<bool, Failed> {
     // No user of a user namespace can be the owner of an unmapped file.
     let unmapped = (!is_first_user_namespace()).then_some(OVERFLOW);
-    // Another user than root sets up only trees of its own. The group of root's process may have any
-    // members (newgrp(1)).
+    // Another user than root sets up only trees of its own. The group of root's process may have
+    // any members (newgrp(1)).
     let is_own_tree = !host.is_running() && !geteuid().is_root();
     let own = is_own_tree.then(|| (geteuid().as_raw(), getegid().as_raw())).unzip();
     let users: Trusted = [Some(0), own.0, unmapped, None];
@@ -162,21 +165,22 @@ fn is_of_others(found: &Metadata, real: &Path, host: &Host) -> Result<bool, Fail
         return Ok(true);
     }
     let mode = found.mode();
-    // In a sticky directory only the owner of a file can rename or remove it. The mode of a link has no
-    // effect.
+    // In a sticky directory only the owner of a file can rename or remove it. The mode of a link
+    // has no effect.
     if found.is_symlink() || found.is_dir() && mode & STICKY != 0 {
         return Ok(false);
     }
     if mode & OF_OTHERS != 0 {
         return Ok(true);
     }
-    // With an access list these bits are its mask: without them no entry lets a user or group write.
+    // With an access list these bits are its mask: without them no entry lets a user or group
+    // write.
     Ok(mode & OF_GROUP != 0
         && (!groups.contains(&Some(found.gid())) || lets_others_write(real, &users, &groups)?))
 }
 
-/// Returns whether the access list of `real` (acl(5)) lets a user or group write that is not among `users`
-/// and `groups`, if its mask does.
+/// Returns whether the access list of `real` (acl(5)) lets a user or group write that is not among
+/// `users` and `groups`, if its mask does.
 fn lets_others_write(real: &Path, users: &Trusted, groups: &Trusted) -> Result<bool, Failed> {
     let mut list = Vec::with_capacity(LONGEST_ATTRIBUTE);
     match lgetxattr(real, ACCESS_LIST, spare_capacity(&mut list)) {

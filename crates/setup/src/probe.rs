@@ -12,9 +12,9 @@ use crate::engine::Engine;
 use crate::host::Host;
 use crate::{buildkit, containerd, docker, podman, running};
 
-/// Runs probe containers in the running `engine`, and removes them. `is_cancelled` ends the wait for
-/// the engine, and then what was made is removed. Returns `None` for an engine or a user that can
-/// have none.
+/// Runs probe containers in the running `engine`, and removes them. `is_cancelled` ends the wait
+/// for the engine, and then what was made is removed. Returns `None` for an engine or a user that
+/// can have none.
 ///
 /// # Errors
 /// Why none can be run, which is no fault of the set-up.

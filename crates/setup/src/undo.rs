@@ -25,8 +25,8 @@ pub struct UndoStep {
     pub path: PathBuf,
     /// What is there now.
     pub now: PathState,
-    /// The original file; `None` if there was none. If `keeps_edits`, it is `now` without what synconce
-    /// wrote.
+    /// The original file; `None` if there was none. If `keeps_edits`, it is `now` without what
+    /// synconce wrote.
     pub before: Option<Before>,
     /// Whether the file was edited since, and the edits stay.
     pub keeps_edits: bool,
@@ -48,7 +48,8 @@ impl Undo {
 /// What an undo does with what others wrote to a file since the set-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Edits {
-    /// Keeps the edit, if it can be told from what synconce wrote. Otherwise refuses, and shows the edit.
+    /// Keeps the edit, if it can be told from what synconce wrote. Otherwise refuses, and shows the
+    /// edit.
     Refuse,
     /// Puts the file of before the set-up in its place.
     Overwrite,

@@ -144,8 +144,8 @@ impl SetupReport {
     }
 }
 
-/// Returns the set-up that is asked for; `None` for Kubernetes, which has no files here, and for apt,
-/// which has no journal.
+/// Returns the set-up that is asked for; `None` for Kubernetes, which has no files here, and for
+/// apt, which has no journal.
 fn engine(arguments: &Setup, host: &Host) -> Result<Option<Engine>, CommandError> {
     if arguments.hold {
         return Ok(Some(Engine::Held(held_daemon(arguments.engine)?)));

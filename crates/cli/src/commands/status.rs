@@ -356,8 +356,8 @@ fn names(processes: &[Process]) -> String {
     processes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns lines for the terminal, broken where they are wider than `width`; `users` are the names of
-/// the owners. Commands stay whole, to be copied.
+/// Returns lines for the terminal, broken where they are wider than `width`; `users` are the names
+/// of the owners. Commands stay whole, to be copied.
 fn render(run: &Shown, users: &HashMap<u32, String>, width: Option<usize>) -> String {
     let record = run.run.as_ref();
     let private = run.private();

@@ -1,5 +1,5 @@
-//! `setup ENGINE --check` beside real engines after something was broken: each fault is the exit code 1
-//! and a line with what mends it, and without the fault the check succeeds again.
+//! `setup ENGINE --check` beside real engines after something was broken: each fault is the exit
+//! code 1 and a line with what mends it, and without the fault the check succeeds again.
 
 use crate::check::{PROBED, PROBED_POD, PROBED_STEP};
 use crate::groups::GroupsOfEngines;
@@ -76,8 +76,8 @@ const OF_DOCKERD: [FaultRow; 4] = [
     ),
 ];
 
-// Podman has no daemon that could need a restart, and finds the runtime by a list of paths instead of
-// PATH.
+// Podman has no daemon that could need a restart, and finds the runtime by a list of paths instead
+// of PATH.
 const OF_PODMAN: [FaultRow; 5] = [
     // Its set-up reads the rule file for the name of a runtime.
     (
@@ -137,8 +137,8 @@ const OF_BUILDKITD: [FaultRow; 3] = [
     ),
 ];
 
-// containerd calls the runtime by its path. Neither its default runtime nor a profile is set up: a pod
-// requests a hold by its RuntimeClass, with the profile of its request.
+// containerd calls the runtime by its path. Neither its default runtime nor a profile is set up: a
+// pod requests a hold by its RuntimeClass, with the profile of its request.
 const OF_CONTAINERD: [FaultRow; 3] = [
     BROKEN_RULES,
     (
@@ -160,8 +160,8 @@ const OF_CONTAINERD: [FaultRow; 3] = [
 /// Starts a daemon, with what the set-up has printed or without a set-up, and returns what ends it.
 type Start<'a> = &'a dyn Fn(Option<&Finished>) -> Box<dyn FnOnce() + 'a>;
 
-/// Plants the faults of each engine and `rows`. A daemon that was not restarted is found as `old`, and a
-/// check succeeds with the line `well`.
+/// Plants the faults of each engine and `rows`. A daemon that was not restarted is found as `old`,
+/// and a check succeeds with the line `well`.
 fn are_found(
     place: &Place,
     name: &str,

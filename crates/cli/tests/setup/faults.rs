@@ -1,6 +1,6 @@
 //! `setup ENGINE --check` after something was broken: each fault is an exit code other than 0 and
-//! a line that names the fault; once it is mended, the check succeeds again. What is no fault has the
-//! exit code 0.
+//! a line that names the fault; once it is mended, the check succeeds again. What is no fault has
+//! the exit code 0.
 
 use super::place::{EndedCommand, SYNCONCE, TestRoot};
 use super::planted::{FaultRow, FileFault, with_fault};

@@ -1,5 +1,5 @@
-//! Writes past the page cache: 4 KiB at random, and 1 MiB in sequence, with the settings of a published
-//! comparison of build hosts by fio (direct, libaio, depth 128, at most 3 GiB).
+//! Writes past the page cache: 4 KiB at random, and 1 MiB in sequence, with the settings of a
+//! published comparison of build hosts by fio (direct, libaio, depth 128, at most 3 GiB).
 
 use super::Measured;
 use crate::error::Error;
@@ -83,8 +83,8 @@ pub(crate) fn measure(
     Ok(())
 }
 
-/// Measures random writes to a file in `place`, an open directory and its path for messages. Returns
-/// `None` where they cannot be made, or without the space.
+/// Measures random writes to a file in `place`, an open directory and its path for messages.
+/// Returns `None` where they cannot be made, or without the space.
 pub(crate) fn random(
     place: (BorrowedFd<'_>, &Path),
     size: u64,
@@ -111,8 +111,8 @@ fn write_to_file(
     Ok(result)
 }
 
-/// Makes the writes as fio does: io_submit(2), and at most `depth` writes at a time. Threads would wait for
-/// each other in an overlay.
+/// Makes the writes as fio does: io_submit(2), and at most `depth` writes at a time. Threads would
+/// wait for each other in an overlay.
 fn submit(
     (directory, path): (BorrowedFd<'_>, &Path),
     pattern: WritePattern,

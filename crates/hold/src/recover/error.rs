@@ -162,8 +162,8 @@ impl RecoverError {
     }
 }
 
-/// Returns what to do if a failed disk is the cause of `error`. Looks at no path, because the disk may
-/// not answer.
+/// Returns what to do if a failed disk is the cause of `error`. Looks at no path, because the disk
+/// may not answer.
 fn mount_anew(error: &Error) -> Option<String> {
     if error.io().raw_os_error() != Some(Errno::IO.raw_os_error()) {
         return None;

@@ -144,8 +144,8 @@ impl From<Errno> for Unreached {
     }
 }
 
-/// Connects to the supervisor of the run `id`, which this process is not in. `owner` is the run's user,
-/// if it is known.
+/// Connects to the supervisor of the run `id`, which this process is not in. `owner` is the run's
+/// user, if it is known.
 ///
 /// # Errors
 /// `ECONNREFUSED` if no such run is in flight in this network namespace; `EPERM` if the socket
@@ -156,8 +156,8 @@ pub(crate) fn connect_outside(id: &str, owner: Option<u32>) -> Result<OwnedFd, U
     let (socket, _) = connect(name)?;
     let us = rustix::process::geteuid();
     let peer = Peer::read(&socket).map_err(|_| Errno::CONNREFUSED)?.user;
-    // The supervisor has ended, and another user has bound the free name. Or another user has made a
-    // marker of this id.
+    // The supervisor has ended, and another user has bound the free name. Or another user has made
+    // a marker of this id.
     if let Some(marker) = owner.filter(|owner| *owner != peer) {
         return Err(Unreached::OfTwoUsers { socket: peer, marker });
     }

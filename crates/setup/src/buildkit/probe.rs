@@ -1,8 +1,8 @@
 //! A probe step in the running buildkitd, by buildctl.
 //!
-//! The build is a definition in buildctl's input, so that it needs no frontend, no image and no local
-//! directory. It makes the program as a file, and executes it. The name of the file is in the description of
-//! both records of the build cache, by which they are removed.
+//! The build is a definition in buildctl's input, so that it needs no frontend, no image and no
+//! local directory. It makes the program as a file, and executes it. The name of the file is in the
+//! description of both records of the build cache, by which they are removed.
 
 use super::CONFIGURATION;
 use crate::host::Host;
@@ -124,8 +124,8 @@ impl BuildkitProbe<'_> {
     }
 }
 
-/// Returns the definition of a build that makes `program` as the file `path` and executes it without a
-/// network (`pb.Definition` of BuildKit, in the encoding of protobuf).
+/// Returns the definition of a build that makes `program` as the file `path` and executes it
+/// without a network (`pb.Definition` of BuildKit, in the encoding of protobuf).
 fn definition(path: &str, program: &[u8]) -> Vec<u8> {
     const NO_NETWORK: i64 = 2;
     // The file has no input, and its time is the time of the build.

@@ -1,7 +1,8 @@
-//! Probe containers in the running containerd, by ctr: one that requests a hold, and an ordinary one.
+//! Probe containers in the running containerd, by ctr: one that requests a hold, and an ordinary
+//! one.
 //!
-//! Their root is a directory, so that no image is imported. The runtime is called as the CRI plugin calls it;
-//! the plugin itself is not asked, because ctr cannot ask it.
+//! Their root is a directory, so that no image is imported. The runtime is called as the CRI plugin
+//! calls it; the plugin itself is not asked, because ctr cannot ask it.
 
 use super::FLAGS_OF_ADDRESS;
 use crate::host::Host;
@@ -19,7 +20,8 @@ use std::process::Command;
 use synconce_durable::error::Context;
 
 const SOCKET: &str = "/run/containerd/containerd.sock";
-/// The namespace of the containers. containerd keeps an empty directory for each namespace that it had.
+/// The namespace of the containers. containerd keeps an empty directory for each namespace that it
+/// had.
 const NAMESPACE: &str = "synconce-check";
 /// The annotation by which a container requests a hold.
 const HOLD: &str = "io.synconce.hold=true";
@@ -113,8 +115,8 @@ impl CtrProbe<'_> {
         Ok(is_held)
     }
 
-    /// Removes the containers and their namespace. Returns what is left, each with the command that removes
-    /// it.
+    /// Removes the containers and their namespace. Returns what is left, each with the command that
+    /// removes it.
     fn remove(&self) -> Vec<String> {
         let cut = self.requests.cut.borrow();
         let is_cancelled = after_grace(self.requests.is_cancelled);

@@ -1,6 +1,6 @@
-//! The file that describes a hold: `/etc/synconce/hold.d/NAME.toml`. After a crash of the machine the
-//! held files are set aside, and the daemon makes them again. Written without the type of the crate
-//! `hold`, which `setup` does not use.
+//! The file that describes a hold: `/etc/synconce/hold.d/NAME.toml`. After a crash of the machine
+//! the held files are set aside, and the daemon makes them again. Written without the type of the
+//! crate `hold`, which `setup` does not use.
 
 use crate::engine::{Engine, HeldDaemon, header};
 use crate::host::Host;

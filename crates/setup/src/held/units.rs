@@ -64,8 +64,8 @@ pub(super) fn write(
 
 /// Returns the text of the hold's unit. systemd stops units in the reverse order of their
 /// start, so the daemon has ended before the hold is stopped; the hold also stops when the
-/// daemon alone is stopped, so that a machine without the daemon holds nothing. The stop syncs the file systems
-/// of the databases; a stop that systemd cuts short would cost the databases.
+/// daemon alone is stopped, so that a machine without the daemon holds nothing. The stop syncs the
+/// file systems of the databases; a stop that systemd cuts short would cost the databases.
 fn service(host: &Host, description: &Description, unit: &str) -> String {
     let header = header(description.engine);
     let (name, program) = (description.daemon.name(), description.daemon.program());

@@ -1,5 +1,5 @@
-//! Probe containers by Podman: a step of `podman build`, and an ordinary container. They have storage
-//! of their own.
+//! Probe containers by Podman: a step of `podman build`, and an ordinary container. They have
+//! storage of their own.
 
 use super::PLACES;
 use crate::host::Host;

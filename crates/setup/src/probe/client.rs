@@ -29,8 +29,8 @@ pub(crate) fn find(host: &Host, process: &DaemonProcess, name: &str) -> Result<P
     found.ok_or_else(|| format!("no probe container was run: {name} is not installed"))
 }
 
-/// Runs the client `command`, which has no input, to its end. A signal from the terminal does not reach
-/// the client: the removal after the signal needs clients, too.
+/// Runs the client `command`, which has no input, to its end. A signal from the terminal does not
+/// reach the client: the removal after the signal needs clients, too.
 ///
 /// # Errors
 /// The client cannot be executed or does not end in time; a signal has ended it, or `is_cancelled`.
@@ -47,7 +47,8 @@ pub(crate) fn run_with(
     is_cancelled: &dyn Fn() -> bool,
 ) -> Result<Output, String> {
     let ended = output_within(command.process_group(0), PATIENCE, is_cancelled);
-    // One of the terminal also ends a client that has just started, and is not in its own group yet.
+    // One of the terminal also ends a client that has just started, and is not in its own group
+    // yet.
     let of_terminal = [Signal::INT, Signal::TERM, Signal::HUP].map(|signal| Some(signal.as_raw()));
     let ended = ended.and_then(|ended| {
         if of_terminal.contains(&ended.status.signal()) { Err(interrupted()) } else { Ok(ended) }
@@ -64,7 +65,8 @@ pub(crate) fn succeed(ended: Output, what: &str) -> Result<String, String> {
     Err(failed(&ended, what))
 }
 
-/// Returns whether a container was held. The client passes the exit code of the container's program on.
+/// Returns whether a container was held. The client passes the exit code of the container's program
+/// on.
 ///
 /// # Errors
 /// The container did not run.
@@ -102,8 +104,8 @@ fn failed(ended: &Output, what: &str) -> String {
 pub(crate) mod tests {
     use super::*;
 
-    /// Makes a client that is the shell `script`. A shell writes it: while this process has a file open to
-    /// write, another test can start a child that has it open, too (ETXTBSY).
+    /// Makes a client that is the shell `script`. A shell writes it: while this process has a file
+    /// open to write, another test can start a child that has it open, too (ETXTBSY).
     pub(crate) fn fake(directory: &Path, script: &str) -> PathBuf {
         let path = directory.join("client");
         let mut shell = Command::new("sh");

@@ -1,6 +1,6 @@
-//! The program of a probe: static, without a library. It calls fdatasync(2) with a descriptor that does
-//! not exist. A hold answers the call with 0; the kernel answers with EBADF. The program exits with the
-//! error.
+//! The program of a probe: static, without a library. It calls fdatasync(2) with a descriptor that
+//! does not exist. A hold answers the call with 0; the kernel answers with EBADF. The program exits
+//! with the error.
 
 use tar::{Builder, Header};
 

@@ -54,8 +54,8 @@ impl<'a> Requests<'a> {
         Self { is_cancelled, cut: RefCell::default() }
     }
 
-    /// Calls `send` with `is_cancelled` for a request that makes the thing `made`, if it makes one. After a
-    /// cancellation nothing is sent.
+    /// Calls `send` with `is_cancelled` for a request that makes the thing `made`, if it makes one.
+    /// After a cancellation nothing is sent.
     pub(crate) fn send<T>(
         &self,
         made: Option<&str>,
@@ -78,8 +78,9 @@ pub(crate) fn after_grace<'a>(is_cancelled: &'a dyn Fn() -> bool) -> impl Fn() -
     move || begin.elapsed() > GRACE && is_cancelled()
 }
 
-/// Calls `remove`, which returns what is left, until nothing is left, at most for [`SETTLE`]. Returns what
-/// is left. If a request `is_cut`, its result can appear later: then the calls go on for all of that time.
+/// Calls `remove`, which returns what is left, until nothing is left, at most for [`SETTLE`].
+/// Returns what is left. If a request `is_cut`, its result can appear later: then the calls go on
+/// for all of that time.
 pub(crate) fn until_gone<T>(
     is_cut: bool,
     mut remove: impl FnMut() -> Result<Vec<T>, String>,

@@ -46,8 +46,8 @@ const WITH_VALUE: [&str; 11] = [
     "--kubeconfig",
 ];
 
-/// Splits the words of an engine's client into the options before the verb, each with its value, and
-/// the words from the verb on.
+/// Splits the words of an engine's client into the options before the verb, each with its value,
+/// and the words from the verb on.
 pub(super) fn split_at_verb<'w>(
     mut words: &'w [&'w str],
 ) -> (Vec<(&'w str, &'w str)>, &'w [&'w str]) {
@@ -80,8 +80,8 @@ const BUILDKIT: &str = "/run/buildkit/buildkitd.sock";
 const CONTAINERD: &str = "/run/containerd/containerd.sock";
 const PODMAN: &str = "/run/podman/podman.sock";
 
-/// Whether the usual socket of the daemon of `engine` is a mount: so a container gets the socket of its
-/// host's daemon. On a host itself, no socket is a mount.
+/// Whether the usual socket of the daemon of `engine` is a mount: so a container gets the socket of
+/// its host's daemon. On a host itself, no socket is a mount.
 pub(super) fn is_daemon_of_host(engine: Engine, mounts: &[Mount]) -> bool {
     let socket = match engine {
         Engine::Docker | Engine::Held(HeldDaemon::Docker) => DOCKER,
@@ -100,8 +100,8 @@ pub(super) fn is_asked_here(engine: Engine, variables: Variables<'_>) -> bool {
     host_of_engine("docker", engine, &[], variables) == Some(DaemonHost::Here)
 }
 
-/// Returns the host of the daemon of `engine` that `program` calls. Returns None if the address is in a
-/// file of the client, or if no set-up reaches the daemon there.
+/// Returns the host of the daemon of `engine` that `program` calls. Returns None if the address is
+/// in a file of the client, or if no set-up reaches the daemon there.
 pub(super) fn host_of_engine(
     program: &str,
     engine: Engine,

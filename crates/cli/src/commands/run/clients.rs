@@ -91,8 +91,9 @@ fn of_client(program: &str, words: &[&str], variables: Variables<'_>) -> Option<
 /// The directories above those of the plugins of docker.
 const PLUGINS: [&str; 4] = ["/usr/local/lib", "/usr/local/libexec", "/usr/lib", "/usr/libexec"];
 
-/// Returns the program that `podman compose` starts, by the order of podman-compose(1). docker-compose
-/// is a client of the service; podman-compose starts podman itself. A file may name another one.
+/// Returns the program that `podman compose` starts, by the order of podman-compose(1).
+/// docker-compose is a client of the service; podman-compose starts podman itself. A file may name
+/// another one.
 fn provider_of_compose(variables: Variables<'_>, plugins: &[&str]) -> &'static str {
     const OWN: &str = "podman-compose";
     const CLIENT: &str = "docker-compose";
@@ -127,8 +128,8 @@ fn builds_first(program: &str, words: &[&str]) -> bool {
 /// The label, or annotation, by which a container requests a hold.
 const HOLD: &str = "io.synconce.hold=true";
 
-/// Returns the engine of the container in which `program` starts a command, and whether the container
-/// requests a hold. `words` begins with the verb.
+/// Returns the engine of the container in which `program` starts a command, and whether the
+/// container requests a hold. `words` begins with the verb.
 fn container_of(program: &str, words: &[&str]) -> Option<(Engine, HoldRequest)> {
     let (verb, rest) = words.split_first()?;
     let is_group = matches!(*verb, "container" | "compose");
@@ -164,9 +165,9 @@ fn container_of(program: &str, words: &[&str]) -> Option<(Engine, HoldRequest)> 
     Some((engine, request))
 }
 
-/// Returns the daemon that makes the syncs of the client `program`, and the engine whose set-up holds
-/// them. `words` begins with the verb. No set-up reaches the syncs of dockerd and of Podman when an
-/// image is pulled or loaded.
+/// Returns the daemon that makes the syncs of the client `program`, and the engine whose set-up
+/// holds them. `words` begins with the verb. No set-up reaches the syncs of dockerd and of Podman
+/// when an image is pulled or loaded.
 fn engine_of(program: &str, words: &[&str]) -> Option<(&'static str, Engine)> {
     let (verb, rest) = words.split_first()?;
     let next = split_at_verb(rest).1.first();

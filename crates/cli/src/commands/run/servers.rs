@@ -21,8 +21,8 @@ const HOSTS: [&str; 3] = ["PGHOSTADDR", "PGHOST", "MYSQL_HOST"];
 const SCHEMES: [&str; 7] =
     ["mariadb", "mongodb", "mysql", "postgres", "postgresql", "redis", "rediss"];
 
-/// Whether `program` with the arguments `words` has a database server write: as its client, or as tests
-/// whose environment names a server.
+/// Whether `program` with the arguments `words` has a database server write: as its client, or as
+/// tests whose environment names a server.
 pub(super) fn asks_server(program: &str, words: &[&str], variables: Variables<'_>) -> bool {
     if CLIENTS.split(' ').any(|client| client == program) {
         let is_script = program == "pg_restore" && !words.iter().any(|word| names_database(word));

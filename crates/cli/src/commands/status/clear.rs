@@ -41,8 +41,8 @@ pub(super) fn clear(arguments: &StatusArguments) -> Result<ExitCode, CommandErro
     failure.map_or(Ok(ExitCode::SUCCESS), Err)
 }
 
-/// Removes the markers of the run whose ID `typed` is or begins. Returns the whole ID, and the runs of
-/// that ID.
+/// Removes the markers of the run whose ID `typed` is or begins. Returns the whole ID, and the runs
+/// of that ID.
 fn clear_run(
     arguments: &StatusArguments,
     typed: &str,

@@ -166,8 +166,8 @@ fn refuse_locked(id: &str, root: Option<&Path>, again: &str) -> Result<(), Comma
     Err(refusal(error, format!("wait until it has ended; then: {again}")))
 }
 
-/// Returns words for the process with a lock. `pid` is 0 for a process of another pid namespace, and
-/// -1 for a lock of an open file description (fcntl(2), F_GETLK).
+/// Returns words for the process with a lock. `pid` is 0 for a process of another pid namespace,
+/// and -1 for a lock of an open file description (fcntl(2), F_GETLK).
 fn lock_holder(pid: i32) -> String {
     let name = u32::try_from(pid).ok().and_then(|pid| process_name(pid).ok());
     name.map_or_else(|| "another process".to_owned(), |name| format!("{name} (pid {pid})"))

@@ -91,7 +91,8 @@ fn ambiguous(id: &str, owners: BTreeSet<u32>, verb: &str) -> String {
     format!("runs of {} are named {id}: {verb} each as its user", names.join(", "))
 }
 
-/// Prints `line`, unless this process has printed it: `--clear` looks several times, and for each ID.
+/// Prints `line`, unless this process has printed it: `--clear` looks several times, and for each
+/// ID.
 fn say_once(line: &str) {
     static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);

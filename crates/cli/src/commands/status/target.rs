@@ -43,9 +43,9 @@ pub fn markers(root: &Path) -> Result<Vec<FoundMarker>, String> {
     apart::one(look).unwrap_or_else(|why| Err(no_answer(root, &why)))
 }
 
-/// Returns what is at the target of the run with the record `private`. Returns `None` without a target
-/// of its own, and for a directory that may be another one: it has no marker of the run. May not return,
-/// as the file system may not answer.
+/// Returns what is at the target of the run with the record `private`. Returns `None` without a
+/// target of its own, and for a directory that may be another one: it has no marker of the run. May
+/// not return, as the file system may not answer.
 pub fn old(private: &Private, run: &RunKey) -> Option<OldTarget> {
     let root = private.root.as_ref().filter(|_| !private.in_root)?;
     let root = match root.canonicalize() {

@@ -74,8 +74,8 @@ fn export_to(view: BorrowedFd<'_>, directory: &Path, output: Output) -> Result<(
     output.write(&json!({ "directory": directory.to_string_lossy(), "notices": notices }))
 }
 
-/// Makes `directory`, unless it exists and is empty, and opens it. The directory above has to exist,
-/// as for cp(1): a mistyped one would take a whole root to another disk.
+/// Makes `directory`, unless it exists and is empty, and opens it. The directory above has to
+/// exist, as for cp(1): a mistyped one would take a whole root to another disk.
 ///
 /// The directory above can belong to another user, who can put a link in the place of `directory`.
 /// So only a link of root or of this user is followed. `copy` closes the directory to other users,

@@ -30,8 +30,8 @@ fn the_store_of_containerd_is_known() {
 type Answer = (&'static str, u16, &'static str);
 
 /// Returns what `probe` of a fake dockerd returns, and the requests. The dockerd answers a request
-/// with the first of `answers` whose word is in the request, or with 404. An answer whose word another
-/// answer has, too, is given once.
+/// with the first of `answers` whose word is in the request, or with 404. An answer whose word
+/// another answer has, too, is given once.
 fn asked<'a, T>(
     answers: &'static [Answer],
     is_cancelled: &'a dyn Fn() -> bool,
