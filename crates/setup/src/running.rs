@@ -97,7 +97,7 @@ pub fn elsewhere(engine: Engine, host: &Host) -> Option<String> {
     (maker.pid == 0).then(|| format!("the dockerd at {SOCKET} runs {place}; there: {there}"))
 }
 
-/// Returns what a running dockerd still has of a set-up that was undone, with the command that
+/// Returns which settings of an undone set-up a running dockerd still uses, with the command that
 /// mends it.
 ///
 /// # Errors

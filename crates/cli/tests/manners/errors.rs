@@ -210,6 +210,7 @@ fn a_script_that_names_synconce_as_its_interpreter_does_not_run_for_ever(place: 
         format!("{own} run"),
         format!("/usr/bin/env -S {own} run"),
         format!("/usr/bin/env -S {own} run --quiet --"),
+        format!("/usr/bin/env -S {own} run --commit-only /"),
         link.clone(),
     ] {
         let ended = run(&first_line);

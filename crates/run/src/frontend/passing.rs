@@ -37,7 +37,7 @@ pub(super) fn is_stop(signal: i32) -> bool {
 }
 
 /// Whether the signal reached this process alone, and is for the command as well. The hang-up of a
-/// terminal is not for a command that has left the session, as below setsid(1).
+/// terminal is not for a command in another session, such as one that setsid(1) started.
 pub(super) fn is_for(command: u32, received: &Received) -> bool {
     let is_in_session = || signals::session_of(command) == signals::session_of(0);
     received.is_to_this_process() && (!received.is_hang_up() || is_in_session())

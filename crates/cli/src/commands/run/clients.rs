@@ -115,7 +115,7 @@ fn provider_of_compose(variables: Variables<'_>, plugins: &[&str]) -> &'static s
     if is_own { OWN } else { CLIENT }
 }
 
-/// Whether `words` of `program` have images built before their containers are made.
+/// Whether the command `program` with `words` builds images before it creates containers.
 fn builds_first(program: &str, words: &[&str]) -> bool {
     let verb = match words {
         ["compose", rest @ ..] => split_at_verb(rest).1.first(),

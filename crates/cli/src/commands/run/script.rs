@@ -1,13 +1,18 @@
 //! The first line of a script that is the command of a run.
 
+use crate::arguments::RunArguments;
 use crate::commands::error::CommandError;
 use crate::text::shell;
+use clap::Args;
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, canonicalize};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use synconce_sys::search;
+
+/// Stands for the path of a script, which the kernel appends to the words of its first line.
+const SCRIPT: &str = "/script";
 
 /// Refuses a script whose first line starts `synconce run` or `eatmydata` without a program: such a
 /// run executes the script, which starts the run again, and so on without end.
@@ -28,7 +33,7 @@ pub(in crate::commands) fn refuse_own(command: &[OsString]) -> Result<(), Comman
 }
 
 /// Whether `line`, the first one of a script without `#!`, starts this program, with no program for
-/// it to run. The kernel appends the path of the script.
+/// it to run.
 fn starts_itself(line: &str) -> bool {
     let mut words: Vec<_> = line.split_whitespace().collect();
     let name_of = |word: &str| Path::new(word).file_name().map(OsStr::to_owned);
@@ -36,16 +41,25 @@ fn starts_itself(line: &str) -> bool {
         words.remove(0);
         words.retain(|word| *word != "-S");
     }
-    let Some((program, mut rest)) = words.split_first() else { return false };
-    if name_of(program).is_none_or(|name| name != "eatmydata") {
-        let ["run", options @ ..] = rest else { return false };
-        rest = options;
-    }
+    let Some((program, rest)) = words.split_first() else { return false };
+    let has_no_program = match rest {
+        ["run", options @ ..] => takes_as_command(options, SCRIPT),
+        _ if name_of(program).is_none_or(|name| name != "eatmydata") => false,
+        _ => rest.iter().all(|word| word.starts_with('-')),
+    };
     let is_own = |path: PathBuf| {
         let own = env::current_exe();
         canonicalize(path).is_ok_and(|path| own.is_ok_and(|own| own == path))
     };
-    rest.iter().all(|word| word.starts_with('-')) && search::find(program).is_some_and(is_own)
+    has_no_program && search::find(program).is_some_and(is_own)
+}
+
+/// Whether `run` with `options` and then `word` has `word` as its command.
+fn takes_as_command(options: &[&str], word: &str) -> bool {
+    let run = RunArguments::augment_args(clap::Command::new("run"));
+    let words = ["run"].iter().chain(options).chain([&word]);
+    let matches = run.try_get_matches_from(words);
+    matches.is_ok_and(|it| it.get_one::<OsString>("command").is_some_and(|first| first == word))
 }
 
 /// Returns the path of the program `script`, and what follows `#!` in its first line, if it is a

@@ -60,7 +60,7 @@ pub fn clear(id: &str, users: &HashSet<u32>) -> Result<Vec<FoundMarker>, String>
 pub struct RunOwner {
     /// `None` if no marker is found, as of a run that has held nothing.
     pub user: Option<u32>,
-    /// Why a marker may exist although none is found.
+    /// Why the search was incomplete; `None` if all directories were read.
     pub unchecked: Option<&'static str>,
 }
 
@@ -163,7 +163,7 @@ fn look(order: Order<'_>, is_wanted: impl Fn(u32) -> bool) -> (Vec<FoundMarker>,
         }
     }
     // Not when clearing, which follows a listing that has printed them.
-    if matches!(order, Order::Show) {
+    if !matches!(order, Order::Clear(_)) {
         errors.iter().for_each(|error| say(error));
     }
     users.say("cannot look at all state directories of", NAMED_USERS);

@@ -1,7 +1,7 @@
 //! `synconce tree export`: a tree as a tar archive or a directory.
 
 use super::bar::Bar;
-use super::failure::{outside, remedy_for_limit, verb_on};
+use super::failure::{errno_of, outside, remedy_for_limit, verb_on};
 use super::make::{left_out, notices};
 use crate::arguments::tree::Export;
 use crate::commands::error::CommandError;
@@ -57,6 +57,10 @@ fn export_to(view: BorrowedFd<'_>, directory: &Path, output: Output) -> Result<(
     let bar = Bar::new("exported");
     // A part of a tree looks like a whole one.
     let incomplete = |error| {
+        if errno_of(&error) == Some(Errno::NOTEMPTY) {
+            // Another process has written there since `open_empty`: nothing there is of this export.
+            return outside(error);
+        }
         let there = quote(directory);
         let limit = remedy_for_limit(&error).map(|remedy| format!("; then {remedy}"));
         let limit = limit.unwrap_or_default();
@@ -75,7 +79,7 @@ fn export_to(view: BorrowedFd<'_>, directory: &Path, output: Output) -> Result<(
 }
 
 /// Makes `directory`, unless it exists and is empty, and opens it. The directory above has to
-/// exist, as for cp(1): a mistyped one would take a whole root to another disk.
+/// exist, as for cp(1): otherwise a mistyped path would fill another disk.
 ///
 /// The directory above can belong to another user, who can put a link in the place of `directory`.
 /// So only a link of root or of this user is followed. `copy` closes the directory to other users,

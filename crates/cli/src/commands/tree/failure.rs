@@ -57,10 +57,13 @@ impl From<Error> for CommandError {
 
 /// Returns what helps if `error`, or a cause of it, is a limit of open files.
 pub(super) fn remedy_for_limit(error: &Error) -> Option<&'static str> {
+    matches!(errno_of(error), Some(Errno::MFILE | Errno::NFILE)).then_some(RAISE_OPEN_FILES)
+}
+
+pub(super) fn errno_of(error: &Error) -> Option<Errno> {
     let first: &(dyn std::error::Error + 'static) = error;
     let mut causes = std::iter::successors(Some(first), |error| error.source());
-    let errno = causes.find_map(|cause| Errno::from_io_error(cause.downcast_ref()?));
-    matches!(errno, Some(Errno::MFILE | Errno::NFILE)).then_some(RAISE_OPEN_FILES)
+    causes.find_map(|cause| Errno::from_io_error(cause.downcast_ref()?))
 }
 
 /// Returns the failure of an act outside the store, which no space in the store would help.
