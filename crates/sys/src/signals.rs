@@ -93,7 +93,7 @@ impl Received {
         if self.by_process {
             self.sender != std::process::id()
         } else if self.is_hang_up() {
-            session_of(0) == Some(std::process::id().cast_signed())
+            leads_session()
         } else {
             !OF_A_TERMINAL.contains(&self.signal)
         }
@@ -103,6 +103,12 @@ impl Received {
     pub fn is_hang_up(&self) -> bool {
         !self.by_process && OF_A_HANG_UP.contains(&self.signal)
     }
+}
+
+/// Whether this process is the leader of its session: the first process of a terminal, to which the
+/// kernel sends the hang-up of the terminal. No shell continues a stopped leader.
+pub fn leads_session() -> bool {
+    session_of(0) == Some(std::process::id().cast_signed())
 }
 
 /// Returns the session of `pid`, or of this process for 0. Returns `None` if the process

@@ -10,13 +10,14 @@ use synconce_sys::{process, signals};
 
 /// Stops this process by `signal`, which stopped the command `pid`, until the shell continues
 /// it. Does not stop if the command has been continued already: then the stop reached the
-/// whole job, including this process. Returns whether this process was stopped.
+/// whole job, including this process. The leader of a session does not stop either: the SIGCONT of
+/// a hang-up may have come already, and no other follows. Returns whether this process was stopped.
 ///
 /// A command may be in a process group of its own (an interactive shell that suspends itself).
 /// The shell gives the terminal to this process's group, and this function passes the terminal
 /// on to the command's group. Needs SIGTTOU blocked.
 pub(crate) fn stop_with(pid: u32, signal: i32) -> bool {
-    if !is_stopped(pid, POLLS_FOR_STOP) {
+    if signals::leads_session() || !is_stopped(pid, POLLS_FOR_STOP) {
         return false;
     }
     let own_group = own_group(pid);
