@@ -105,8 +105,8 @@ impl Received {
     }
 }
 
-/// Whether this process is the leader of its session: the first process of a terminal, to which the
-/// kernel sends the hang-up of the terminal. No shell continues a stopped leader.
+/// Whether this process is the leader of its session, to which the kernel sends the hang-up of the
+/// session's terminal.
 pub fn leads_session() -> bool {
     session_of(0) == Some(std::process::id().cast_signed())
 }

@@ -293,6 +293,22 @@ fn the_hang_up_of_a_terminal_whose_session_synconce_leads_ends_the_command() {
     });
 }
 
+/// tmux, screen and script(1) continue the leader of a session that they started.
+#[test]
+fn the_leader_of_a_session_stops_with_its_command_until_it_is_continued() {
+    isolated(|place| {
+        let program = perl("sync_file('data'); kill 'STOP', $$; exit 6;");
+        let program = program.each_ref().map(String::as_str);
+        let mut terminal =
+            Terminal::start(place, &[&[binary(), "run", "--"], &program[..]].concat());
+        let stat = format!("/proc/{}/stat", terminal.leader());
+        let is_stopped = || std::fs::read_to_string(&stat).unwrap().contains(") T ");
+        eventually("the leader stops", is_stopped);
+        kill(terminal.leader(), Signal::CONT);
+        assert_eq!(terminal.end().code(), Some(6));
+    });
+}
+
 /// The leader of the session has no process ID in the pid namespace of the run.
 #[test]
 fn the_hang_up_of_a_terminal_from_outside_of_the_pid_namespace_ends_the_command() {

@@ -10,18 +10,24 @@ use synconce_sys::{process, signals};
 
 /// Stops this process by `signal`, which stopped the command `pid`, until the shell continues
 /// it. Does not stop if the command has been continued already: then the stop reached the
-/// whole job, including this process. The leader of a session does not stop either: the SIGCONT of
-/// a hang-up may have come already, and no other follows. Returns whether this process was stopped.
+/// whole job, including this process. The leader of a session without a terminal does not stop
+/// either. Its terminal may have been closed: then the SIGCONT of the hang-up has come already, and
+/// no other follows (`tty_signal_session_leader`, drivers/tty/tty_jobctrl.c, takes the terminal
+/// away first). Returns whether this process was stopped.
 ///
 /// A command may be in a process group of its own (an interactive shell that suspends itself).
 /// The shell gives the terminal to this process's group, and this function passes the terminal
 /// on to the command's group. Needs SIGTTOU blocked.
 pub(crate) fn stop_with(pid: u32, signal: i32) -> bool {
-    if signals::leads_session() || !is_stopped(pid, POLLS_FOR_STOP) {
+    if !is_stopped(pid, POLLS_FOR_STOP) {
         return false;
     }
     let own_group = own_group(pid);
-    let terminal = terminal().filter(|terminal| tcgetpgrp(terminal).ok() == own_group);
+    let terminal = terminal();
+    if terminal.is_none() && signals::leads_session() {
+        return false;
+    }
+    let terminal = terminal.filter(|terminal| tcgetpgrp(terminal).ok() == own_group);
     signals::stop_by(signal);
     if let Some(terminal) = terminal
         && let Some(group) = own_group

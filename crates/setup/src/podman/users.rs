@@ -29,8 +29,7 @@ pub(crate) fn check(host: &Host) -> Result<(), Error> {
     // The last file that sets a key wins.
     let (mut last_runtime, mut last_list) = (None, None);
     for file in &files {
-        let set = file.text(&["engine", "runtime"])?.filter(|(name, _)| !name.is_empty());
-        last_runtime = set.map(|set| (file, set)).or(last_runtime);
+        last_runtime = file.text(&["engine", "runtime"])?.map(|set| (file, set)).or(last_runtime);
         last_list = file.texts(&list)?.map(|set| (file, set)).or(last_list);
     }
     if let Some((file, (other, line))) = last_runtime.filter(|(_, (own, _))| *own != runtime) {

@@ -42,10 +42,11 @@ fn starts_itself(line: &str) -> bool {
         words.retain(|word| *word != "-S");
     }
     let Some((program, rest)) = words.split_first() else { return false };
+    let is_eatmydata = name_of(program).is_some_and(|name| name == "eatmydata");
     let has_no_program = match rest {
+        words if is_eatmydata => words.iter().all(|word| word.starts_with('-')),
         ["run", options @ ..] => takes_as_command(options, SCRIPT),
-        _ if name_of(program).is_none_or(|name| name != "eatmydata") => false,
-        _ => rest.iter().all(|word| word.starts_with('-')),
+        _ => false,
     };
     let is_own = |path: PathBuf| {
         let own = env::current_exe();

@@ -60,7 +60,8 @@ pub fn clear(id: &str, users: &HashSet<u32>) -> Result<Vec<FoundMarker>, String>
 pub struct RunOwner {
     /// `None` if no marker is found, as of a run that has held nothing.
     pub user: Option<u32>,
-    /// Why the search was incomplete; `None` if all directories were read.
+    /// Why the search may have missed a marker. `None` if a marker was found, or all directories
+    /// were read.
     pub unchecked: Option<&'static str>,
 }
 

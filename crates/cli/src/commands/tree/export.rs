@@ -58,7 +58,7 @@ fn export_to(view: BorrowedFd<'_>, directory: &Path, output: Output) -> Result<(
     // A part of a tree looks like a whole one.
     let incomplete = |error| {
         if errno_of(&error) == Some(Errno::NOTEMPTY) {
-            // Another process has written there since `open_empty`: nothing there is of this export.
+            // Another process has written there since `open_empty`. The export has copied nothing yet.
             return outside(error);
         }
         let there = quote(directory);

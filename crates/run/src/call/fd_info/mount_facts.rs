@@ -61,8 +61,8 @@ pub(super) fn why_passed(thread: u32, devices: &[DeviceId]) -> Option<PassReason
     let on_them = |mount: &&Mount| devices.contains(&mount.device);
     let reason = theirs.iter().chain(&ours).filter(on_them).find_map(reason_on);
     // Neither table lists a disk whose mount is detached or in a third namespace. The commit cannot
-    // reach it. The major number is 0 for a file system without a block device of its own. Btrfs
-    // has it, too: only the tables distinguish btrfs from a mapping in memory.
+    // reach it. The major number is 0 for a file system without a block device of its own, and for
+    // btrfs. Only the tables distinguish btrfs from a mapping in memory.
     let is_out_of_reach = |device: &DeviceId| device.major != 0 && !is_disk(device);
     let unlisted = || match devices.iter().any(is_out_of_reach) {
         true => PassReason::Uncovered,
