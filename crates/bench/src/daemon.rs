@@ -26,8 +26,8 @@ impl Daemon {
         Self { name, socket, running: None }
     }
 
-    /// Returns the pid of the running daemon, asked of its socket: under a hold, the daemon is a
-    /// child of the started process.
+    /// Returns the pid of the running daemon, by its socket: under a hold the started process is
+    /// the daemon's parent.
     pub(crate) fn pid(&self) -> Option<Pid> {
         self.running.as_ref()?;
         let socket = UnixStream::connect(self.socket).ok()?;

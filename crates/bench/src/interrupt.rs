@@ -13,8 +13,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use synconce_sys::signals::is_ignored;
 
-/// Turns SIGINT, SIGTERM and SIGHUP into readable descriptors until it is dropped. A signal
-/// that was ignored at the start, for instance by nohup(1), stays ignored.
+/// Makes descriptors readable when SIGINT, SIGTERM or SIGHUP arrives, until the value is dropped. A
+/// signal that was ignored at the start, for instance by nohup(1), stays ignored.
 pub(crate) struct SignalWatch {
     watched: Vec<Watched>,
 }

@@ -56,9 +56,9 @@ impl Unnamed {
     /// Makes a file with a temporary name.
     ///
     /// A killed writer leaves a file of that name without a lock. Only the process that has the
-    /// lock of a file may remove or rename the file. A new file is without a lock for a moment, in
-    /// which another process may take it for one of a killed writer. So the name is compared after
-    /// the lock.
+    /// lock of a file may remove or rename the file. A new file has no lock for a moment, so
+    /// another process may remove it as the file of a killed writer. So this checks, under the
+    /// lock, that the name still leads to the new file.
     fn with_temporary_name(directory: &OwnedFd, part: &StatePart) -> io::Result<Self> {
         let temporary = format!(".{}.new", part.name);
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
@@ -188,8 +188,8 @@ fn has_name(file: &File, directory: &OwnedFd, name: &str) -> Result<bool, Errno>
 
 /// Gives `file` the content and mode of `part`, opens `file` again for reading only, and locks the
 /// returned file. The run may remount its disk read-only, which fails while a file is open for
-/// writing. The lock belongs to one open file description (flock(2)). Over SMB no other one can
-/// write then.
+/// writing. The content is written before the lock: over SMB, only the open file description that
+/// has the lock can write (flock(2)).
 fn write_and_lock(mut file: &File, part: &StatePart) -> io::Result<File> {
     file.write_all(&part.text)?;
     // The user's umask does not apply to these files. A file system without modes refuses
@@ -202,9 +202,8 @@ fn write_and_lock(mut file: &File, part: &StatePart) -> io::Result<File> {
     Ok(file)
 }
 
-/// Opens the regular file at `path` for reading. Does not follow a link at `path`, and does not
-/// block. Opens no device that is there: to open some devices has an effect, as a watchdog's starts
-/// its timer.
+/// Opens the regular file at `path` for reading. Does not follow a link at `path`, does not block,
+/// and opens no device: opening a watchdog, for example, starts its timer.
 ///
 /// # Errors
 /// `ELOOP` for a link, `EISDIR` for a directory, `ENODEV` for a file of another kind, and those of

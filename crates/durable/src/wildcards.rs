@@ -11,8 +11,8 @@ pub enum NamePart {
     Byte(u8),
 }
 
-/// Returns the elements of the pattern `typed`. There is no escape: no pattern means a literal `*`
-/// or `?` alone.
+/// Returns the elements of the pattern `typed`. There is no escape: `*` and `?` are always
+/// wildcards.
 pub fn parse(typed: &[u8]) -> Vec<NamePart> {
     let part = |byte: &u8| match byte {
         b'*' => NamePart::Any,

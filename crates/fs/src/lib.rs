@@ -42,8 +42,8 @@ pub fn threads() -> usize {
     std::thread::available_parallelism().map_or(2, |cores| cores.get().clamp(2, 8))
 }
 
-/// Makes `buffer` at least `length` bytes long. Its content is overwritten next: new memory from
-/// the allocator costs less than zeroes that are written into the old.
+/// Makes `buffer` at least `length` bytes long. The old content is lost: the callers overwrite the
+/// buffer. The allocator gives new zeroed memory faster than the old buffer could be extended.
 fn grow(buffer: &mut Vec<u8>, length: usize) {
     if buffer.len() < length {
         *buffer = vec![0; length];

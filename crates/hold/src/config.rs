@@ -93,7 +93,7 @@ pub struct Held {
     pub path: PathBuf,
     /// What is there.
     pub kind: HeldKind,
-    /// Hold even a database that is refused otherwise, because its data may be thrown away.
+    /// The data may be thrown away, so the path is held even if its kind would be refused.
     #[serde(default)]
     pub throw_away: bool,
 }
@@ -127,13 +127,13 @@ pub struct Config {
 pub enum Unusable {
     /// The name is empty, or has characters other than letters, digits, `-` and `_`.
     Name(String),
-    /// The file cannot be read. If it is missing, there are holds of these names.
+    /// The file cannot be read. If it is missing, the list has the names of the existing holds.
     Read(PathBuf, io::Error, Vec<String>),
     /// The file is not TOML, or has an unknown field; with the line.
     Parse(PathBuf, toml::de::Error),
     /// A `kind` is none of [`HeldKind`].
     Kind(PathBuf, String),
-    /// A value has no sense.
+    /// A value makes no sense.
     Value(PathBuf, String),
 }
 
@@ -225,7 +225,7 @@ impl Config {
         }
     }
 
-    /// Returns what has no sense in the file.
+    /// Returns the first value in the file that makes no sense, and why.
     fn problem(&self) -> Option<String> {
         if self.hold.is_empty() {
             return Some("no [[hold]] with a path: nothing would be held".to_owned());
@@ -301,8 +301,8 @@ pub fn path_of(name: &OsStr) -> PathBuf {
 }
 
 /// Whether `name` can be the name of a daemon's systemd unit: at most 255 letters, digits and
-/// `:-_.\@` (systemd.unit(5)). systemctl(1) takes a name without a type for a service, and one that
-/// begins with `-` for an option.
+/// `:-_.\@` (systemd.unit(5)). A name without a type is valid: systemctl(1) adds `.service`. A name
+/// that begins with `-` is not: systemctl(1) would read an option.
 fn is_unit(name: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || br":-_.\@".contains(&byte);
     let begins_well = name.starts_with(|first: char| !".@-".contains(first));

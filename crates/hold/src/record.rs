@@ -135,15 +135,16 @@ impl HoldRecord {
         Ok(())
     }
 
-    /// Returns the first held path that is without the mark of its overlay: a snapshot from before
-    /// the hold, or a backup, was restored. A missing file is no such path.
+    /// Returns the first held path that exists without the mark of its overlay: somebody has
+    /// restored a backup, or a snapshot from before the hold.
     pub(crate) fn restored(&self) -> Result<Option<PathBuf>, Error> {
-        // After a write-back error a stop had removed the marks already.
+        // A stop or a recovery may have removed the marks. After a lost write the hold is unclean
+        // in any case.
         if self.ending || self.has_noted_failure() {
             return Ok(None);
         }
         for (place, spot) in self.places()?.iter().zip(&self.spots) {
-            // The device is noted after the mark is durable.
+            // Without a device in the marker, the mark may not have been durable yet.
             if spot.device.is_some() && exists(&place.path())? && !place.is_marked()? {
                 return Ok(Some(place.path()));
             }
@@ -212,7 +213,7 @@ impl HoldRecord {
     pub(crate) fn note_failure(&mut self) -> Result<(), Error> {
         let places = self.known_places();
         let systems = places.iter().filter_map(|place| FileSystem::of(place.parent()).ok());
-        // A place may be covered by another disk by now.
+        // Another disk may be mounted over a place by now, so the disks of the start are added.
         let systems: Vec<_> = systems.chain(self.file_systems.iter().cloned()).collect();
         self.note_losses(&systems)
     }
@@ -232,9 +233,9 @@ impl HoldRecord {
     /// Notes that `systems` lost writes. The kernel reports a lost write once, so the next stop
     /// would not see the error.
     ///
-    /// The disk of the marker may be full. So a file is removed, for which btrfs needs no free
-    /// space either. The disk may also be read-only: then a note in memory is enough. After the
-    /// next boot the marker is unclean whatever it says.
+    /// The note is the removal of a file: the disk of the marker may be full, and even btrfs needs
+    /// no free space for a removal. If that disk is read-only, a note in memory is enough: after
+    /// the next boot every marker is unclean.
     ///
     /// # Errors
     /// Names the marker, if no note could be made.
@@ -244,7 +245,7 @@ impl HoldRecord {
         let is_removed = self.has_intact
             && !mutant::is("hold-failure-in-memory")
             && replace::remove(&state_directory::intact(&self.name)).is_ok();
-        // Other readers look at the marker alone.
+        // In the marker as well: a container that is made anew has no notes in memory.
         let written = self.write();
         if is_removed { Ok(()) } else { written.or_else(|error| noted.map_err(|_| error)) }
     }
@@ -273,7 +274,7 @@ impl HoldRecord {
             let kept = state_directory::directory().join(format!("{name}{MARKER}.damaged"));
             let new = kept.with_extension("new");
             let _ = fs::remove_file(&new);
-            // An earlier one stays if there is no room for this one.
+            // If the disk has no room for this name, an earlier damaged marker stays.
             let _ = fs::hard_link(state_directory::marker(name), &new)
                 .and_then(|()| fs::rename(&new, &kept));
             // A rename over another name of the same file does nothing (rename(2)).
@@ -284,9 +285,9 @@ impl HoldRecord {
     /// Removes the marker of the hold `name` durably.
     pub fn clear(name: &str) -> Result<(), Error> {
         replace::remove(&state_directory::marker(name))?;
-        // Without a marker the file says nothing, and the next start makes it anew.
+        // The file means nothing without a marker, and the next start makes it anew.
         let _ = fs::remove_file(state_directory::intact(name));
-        // After the marker: a marker without its note would say that nothing is lost.
+        // After the marker: a marker whose notes are gone would say that no write was lost.
         lost_writes::forget(name)
     }
 

@@ -34,9 +34,9 @@ fn dirty_in(meminfo: &str) -> u64 {
     (kib("Dirty:") + kib("Writeback:")) * 1024
 }
 
-/// Returns a number that changes while the file system `device` on `source` is being written:
-/// the completed requests of its block devices, and of the disks with the files of loop devices
-/// below, or, if no block device is known (zfs, overlay), the host's dirty bytes.
+/// Returns a number that changes while the file system `device` on `source` is being written: the
+/// completed requests of its block devices, and of the disks below the files of loop devices. If no
+/// block device is known (zfs, overlay), the number is the host's dirty bytes.
 pub fn movement(device: DeviceId, source: &str) -> u64 {
     below::Sample::new().movement_of_file_system(device, source)
 }
@@ -72,9 +72,10 @@ pub struct Disks {
 }
 
 impl Disks {
-    /// Returns a number that changes while every disk with pending requests completes some, or a
-    /// disk with the file of a loop device does, or while the host's dirty bytes reach a new
-    /// minimum (file systems without a disk). A single disk that hangs keeps the number constant.
+    /// Returns a number that changes while every disk with pending requests completes requests. A
+    /// loop device also makes progress while the disk below its file does. The number changes, too,
+    /// when the host's dirty bytes reach a new minimum, for file systems without a disk. A single
+    /// disk that hangs keeps the number constant.
     pub fn movement(&mut self) -> u64 {
         let text = diskstats();
         let sample = below::Sample::new();

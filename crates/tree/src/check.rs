@@ -22,8 +22,8 @@ pub struct Altered {
     id: String,
     /// The layer's content.
     pub layer: PathBuf,
-    /// The file with the layer's fingerprint. An entry that a system call changed later has a later
-    /// ctime than this file.
+    /// The file with the layer's fingerprint. It is older than each later change of the layer, by
+    /// the ctime of the changed entry.
     pub fingerprint: PathBuf,
     /// How the layer differs from its fingerprint, if it does.
     pub alteration: Option<Alteration>,
@@ -137,9 +137,9 @@ fn due<'a>(store: &'a Store, reading: &'a Reading<'_>) -> impl Iterator<Item = &
     reading.committed().iter().chain(open).chain(reading.older())
 }
 
-/// Returns whether [`verify`] of the tree `name`, or [`fsck`] if there is no name, syncs. Only a
-/// snapshot that no check has found unchanged yet needs a sync: its fingerprint is still btrfs's
-/// number of the last change.
+/// Returns whether [`verify`] of the tree `name`, or [`fsck`] if there is no name, syncs. A sync is
+/// needed only for a snapshot whose fingerprint is still btrfs's number of the last change: no
+/// check has found it unchanged yet.
 pub fn verify_syncs(store: &Store, name: Option<&TreeName>) -> Result<bool, Error> {
     let names = match name {
         Some(name) => vec![name.clone()],

@@ -31,9 +31,9 @@
 //! existing kind of disk.
 //!
 //! The model leaves out disks that reorder across a flush, report a flush that they did not
-//! do, or lose durable data; misdirected writes; and bit rot. In the model a write is on the
-//! disk, and covered by later flushes, when it is answered. A request in flight at the cut
-//! counts as one after the cut.
+//! do, or lose durable data; misdirected writes; and bit rot. In the model a later flush makes
+//! each write durable that was answered before the flush. A request in flight at the cut counts
+//! as one after the cut.
 //!
 //! The loop device serves its requests in order: during a flush nothing else is served.
 //!
@@ -149,21 +149,21 @@ impl Rig {
         self.record.daemon().map(|process| process.pid())
     }
 
-    /// Unmounts the file system; the disk stays. The kernel's cache is dropped, so that
-    /// [`Rig::mount`] shows the content of the disk: this waits until no other mount namespace
-    /// has the file system mounted. A new namespace has a copy of each mount for a moment.
+    /// Unmounts the file system; the disk stays. Waits until no other mount namespace has the file
+    /// system mounted: a new namespace has a copy of each mount for a moment. The kernel's cache
+    /// ends with the last mount, so [`Rig::mount`] shows the content of the disk.
     ///
     /// # Errors
-    /// It is in use for more than two seconds, or elsewhere for more than ten; or the kernel
-    /// refuses.
+    /// The file system is in use for more than two seconds, or mounted in another namespace for
+    /// more than ten; or the kernel refuses.
     pub fn unmount(&self) -> Result<()> {
         let ours = |mount: &Mount| Path::new(&mount.source) == self.device;
         system::unmount_all(ours, UnmountFlags::empty(), Duration::from_secs(2))?;
-        // A mounted file system has its device exclusively (open(2), O_EXCL).
+        // While a device is mounted anywhere, an open with O_EXCL fails (open(2)).
         let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
         let open = || rustix::fs::open(&self.device, flags, Mode::empty());
         let opened = system::retry(patiently(teardown::ELSEWHERE), open);
-        opened.map(drop).context("have for itself", &self.device)
+        opened.map(drop).context("open exclusively", &self.device)
     }
 
     /// Mounts the file system again.
@@ -207,14 +207,15 @@ impl Rig {
         Ok(path)
     }
 
-    /// Aborts the journal of an ext4 that was mounted with `commit=1`, in a commit that the
-    /// kernel's own timer makes: one write fails after `change`, a change of metadata. The kernel
-    /// notices nothing until the next transaction.
+    /// Aborts the journal of an ext4 that was mounted with `commit=1`. Calls `change`, which has to
+    /// change metadata, and lets one write of the next commit of the kernel's timer fail. ext4 does
+    /// not notice the abort until the next transaction.
     ///
     /// # Errors
     /// No write fails within a minute.
     pub fn abort_journal(&self, change: impl FnOnce()) -> Result<()> {
-        // The commit of an empty journal begins with its superblock, whose loss ext4 notices.
+        // The first commit of an empty journal writes the journal's superblock. ext4 would notice
+        // that this write fails.
         let (path, first) = (self.path(), self.path().join("first"));
         std::fs::write(&first, "").context("make", &first)?;
         File::open(path).map(rustix::fs::syncfs).context("open", path)?.context("sync", path)?;
@@ -232,9 +233,8 @@ impl Rig {
         Ok(())
     }
 
-    /// Takes everything down, and fails if something is in use. The rig then stays, but its
-    /// disk is fast and without errors by then, and dropping this value would still force the
-    /// teardown.
+    /// Takes everything down. If something is in use, this fails and the rig stays, with a disk
+    /// that is no longer slow and no longer fails. A drop of this value forces the teardown.
     ///
     /// # Errors
     /// The file system or the loop device is in use; the text names the processes.
@@ -271,7 +271,7 @@ impl Rig {
     /// Takes the disk down and keeps its recording. Writes of the unmount are recorded, too.
     ///
     /// # Errors
-    /// There is no recording; or the file system is in use, and by which processes.
+    /// There is no recording; or the file system is in use: the text names the processes.
     pub fn finish(mut self) -> Result<Tape> {
         let recording = self.recording()?.clone();
         self.attached = None;

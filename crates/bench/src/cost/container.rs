@@ -10,7 +10,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use syscalls::Sysno;
 
-/// As long as the ids that BuildKit makes.
+/// An id with the form and length of BuildKit's ids.
 const ID: &str = "b0a1c2d3e4f5g6h7i8j9k0l1m";
 /// Number of entries in an ordinary environment and mount table.
 const MOUNTS: usize = 12;
@@ -34,7 +34,7 @@ pub(super) fn variants(synconce: &Path) -> Vec<Variant> {
     let variant = |(name, program, dir): (&str, &str, &str)| {
         let log = format!("{{containers}}/{dir}/runc-log.json");
         let bundle = format!("{{containers}}/{dir}/{ID}");
-        // Counted apart: `synconce status` shows the steps of engines.
+        // Keeps these steps out of the counts of the machine, which `synconce status` shows.
         let words = ["env", "SYNCONCE_OCI_FILE={containers}/oci.toml"];
         let words = words.into_iter().chain(["SYNCONCE_RUNTIME_DIR={containers}/run", program]);
         let words = words.chain(["--log", &log, "--log-format", "json", "run", "--bundle"]);

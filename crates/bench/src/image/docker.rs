@@ -114,7 +114,7 @@ impl DockerState {
     ) -> Result<(), Error> {
         let started = self.start_and_wait(runtime, databases, launcher);
         if started.is_err() {
-            // No client may wait for it any more.
+            // The error of the start matters more than one of the stop.
             let _ = self.stop(launcher);
         }
         started

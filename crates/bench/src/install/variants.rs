@@ -24,9 +24,9 @@ const ENVIRONMENT: [&str; 4] = [
     "DEBIAN_FRONTEND=noninteractive",
 ];
 
-/// systemd-nspawn, with everything disabled that it adds to a chroot and that can be disabled:
-/// no machine registration, no own cgroup (which also makes it run without a system bus and
-/// under mixed hierarchies), no pty.
+/// systemd-nspawn, without what it adds to a chroot where an option leaves that out: registration
+/// of the machine, a cgroup of its own, a pty. Without a cgroup of its own it also runs without a
+/// system bus and under mixed hierarchies.
 const NSPAWN_COMMAND: [&str; 13] = [
     "systemd-nspawn",
     "--quiet",
@@ -43,8 +43,8 @@ const NSPAWN_COMMAND: [&str; 13] = [
     "{root}",
 ];
 
-/// Programs of the root are diverted to wrappers that set the preload, as eatmydata-udeb does it
-/// in the Debian installer.
+/// The variant with wrappers of the root's programs, which set the preload, as eatmydata-udeb makes
+/// them in the Debian installer.
 pub(super) const DIVERTS: &str = "eatmydata-diverts";
 
 /// `synconce setup apt` in the root.
@@ -54,8 +54,8 @@ pub(super) const SETUP: &str = "synconce-setup";
 const PRELOAD: [&str; 1] = ["LD_PRELOAD=libeatmydata.so"];
 
 /// The variants of synconce: name, difference, promise of exit code 0, flags of `synconce run`.
-/// Only the disk of the root is committed, like the rival's sync -f: a commit of other disks
-/// would measure other work of this machine.
+/// Only the disk of the root is committed, as by `sync -f` of the rivals: a commit of other disks
+/// would add the other work of this machine to the time.
 const OURS: [(&str, &str, Promise, &[&str]); 4] = [
     ("synconce", "held, one commit", Promise::Durable, &["--commit-only", "{root}"]),
     ("synconce-no-commit", "held, no commit", Promise::Nothing, &["--no-commit"]),

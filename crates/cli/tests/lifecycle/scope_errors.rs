@@ -1,5 +1,5 @@
-//! Write-back errors from before the first held call on a disk on which synconce had no
-//! descriptor, reported to another process first: the caller's own file still reports them.
+//! A write-back error on a disk that synconce has no descriptor of, before the first held call
+//! there, which another process has got already. The caller's own file still reports the error.
 
 use crate::scope::rig;
 use std::fs::{self, File};
@@ -19,13 +19,13 @@ fn lose_and_tell(rig: &Rig, other: &File) {
     rustix::fs::syncfs(other).expect("no error is left");
 }
 
-/// Returns what `words` print, in a run or not. Their file `data` on `rig` cannot be written
-/// back between the moments when they write `written` and when they read `go`.
+/// Returns what the command `words` prints, in a run or not. After the command has made the file
+/// `written`, the write-back of its file `data` on `rig` fails; then the file `go` is made.
 fn output(place: &Place, rig: &Rig, words: &[&str], held: bool) -> String {
     let file = rig.path().join("data");
     fs::write(&file, [b'a'; 65536]).unwrap();
-    // Opened before the error: its syncfs(2) in [`lose_and_tell`] reports the error first, and
-    // descriptors that are opened after that no longer report it (errseq).
+    // Opened before the error. Once its syncfs(2) in [`lose_and_tell`] has reported the error, later
+    // descriptors do not report it any more (errseq).
     let other = File::open(rig.path()).unwrap();
     rustix::fs::syncfs(&other).unwrap();
     let mut bare = place.command(words[0]);

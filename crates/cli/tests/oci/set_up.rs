@@ -61,8 +61,8 @@ pub fn trials() -> Vec<Trial> {
 pub fn system(place: &Place) {
     prepare(place);
     make_private("/etc", &Path::new(SHORT).join("etc-changes"));
-    // No package puts a file there. What the machine has there can be gigabytes, which `files`
-    // would read again and again.
+    // Empty, as no package puts a file there: `files` would read gigabytes of the machine's own
+    // files again and again.
     mount("test", "/usr/local", "tmpfs", MountFlags::empty(), None).unwrap();
     for directory in ["bin", "sbin"] {
         fs::create_dir(Path::new("/usr/local").join(directory)).unwrap();
@@ -75,8 +75,8 @@ pub fn system(place: &Place) {
     symlink(ours, OURS).unwrap();
 }
 
-/// Lets only this test see what is changed in `directory`: the changes go to `place`, which is
-/// made.
+/// Mounts an overlay over `directory`, so that its changes go to the new directory `place` and only
+/// this test sees them.
 pub fn make_private(directory: &str, place: &Path) {
     let at = |kind: &str| {
         let path = place.join(kind);
@@ -101,8 +101,8 @@ fn files() -> BTreeMap<PathBuf, Vec<u8>> {
     all.map(|(path, (_, content))| (path, content)).collect()
 }
 
-/// Sets `name` up and undoes the set-up; calls `steps` after each, with whether steps must be
-/// held. Asserts that nothing is left.
+/// Sets `name` up and undoes the set-up. Calls `steps` after each, with whether build steps must be
+/// held now. Asserts that the undo leaves nothing.
 fn set_up_and_undo(place: &Place, name: &str, steps: &dyn Fn(&Finished, bool)) {
     let before = files();
     let done = setup(place, &[name]);

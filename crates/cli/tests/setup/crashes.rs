@@ -1,5 +1,5 @@
-//! A set-up or an undo is killed at each call that changes a file. The next command finishes or
-//! undoes the work, to the byte.
+//! A set-up or an undo is killed at each call that changes a file. The next command finishes it or
+//! undoes it: every byte is then as it has to be.
 
 use super::place::{EndedCommand, SYNCONCE, TestRoot};
 use std::process::Command;

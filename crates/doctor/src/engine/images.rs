@@ -5,8 +5,7 @@ use std::fs;
 use std::path::Path;
 use synconce_probe::emulator;
 
-/// Where the kernel shows what runs programs of other formats (Documentation/admin-guide/
-/// binfmt-misc.rst).
+/// The kernel's handlers of programs in other formats (Documentation/admin-guide/binfmt-misc.rst).
 const HANDLERS: &str = "/proc/sys/fs/binfmt_misc";
 
 /// How many images an emulator runs.
@@ -55,7 +54,7 @@ impl Emulators {
         (!all.is_empty()).then_some(Self(all))
     }
 
-    /// Returns those of `all` that a processor of `native` does not run itself.
+    /// Returns how many of `all` need an emulator on a processor of `native`; `None` if none does.
     pub fn run_among(&self, all: &[ImageOf], native: &str) -> Option<EmulatedImages> {
         let emulated = |image: &ImageOf| {
             let by = self.emulator_of(&image.architecture)?;

@@ -12,13 +12,13 @@ const BUILDS: &str = "10 builds of one COPY and one RUN";
 const COUNT: f64 = 10.0;
 /// The syncs of these databases in such a build, rounded down: two for each transaction.
 const SYNCS: f64 = 130.0;
-/// A dockerd that has used BuildKit has had as many transactions.
+/// From this number of transactions on, dockerd has been used with BuildKit.
 const USED: u64 = 100;
 
 /// Returns the finding that each transaction waits for two syncs of `each` microseconds.
 pub(super) fn slow_transactions(engine: &ContainerEngine, each: Option<f64>) -> Option<Finding> {
     let is_held = engine.databases.as_ref().is_some_and(|databases| databases.is_in_force);
-    // How many syncs a build costs is known of dockerd only.
+    // The number of syncs of a build is known for dockerd only.
     if engine.name != "docker" || !engine.can_be_set_up() || is_held {
         return None;
     }
@@ -86,9 +86,10 @@ pub(super) fn large_freelist(engine: &ContainerEngine, measured: &Measured) -> O
     })
 }
 
-/// Returns the command that makes the file anew, without free pages, while nothing uses the file.
-/// If that fails, the file stays; the daemon is started in any case. A trap that does nothing lets
-/// a signal end each command, and not the shell: after a Ctrl-C the next command is the start.
+/// Returns the command that stops the daemon, copies the database without its free pages, replaces
+/// the file and starts the daemon. If the copy fails, the file stays; the daemon is started in any
+/// case. After `trap :` a Ctrl-C ends the running command and not the shell, so the shell still
+/// starts the daemon.
 fn compaction(engine: &ContainerEngine, database: &BoltDatabase) -> String {
     let (stop, start) = match engine.name {
         "docker" => ("docker.socket docker.service", "docker.service"),

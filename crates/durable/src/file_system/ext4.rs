@@ -1,6 +1,6 @@
-//! A journal of ext4 that a commit of its own timer has aborted. Until something begins a
-//! transaction, ext4 does not know (`ext4_journal_check_start`): it is not read-only, and neither
-//! syncfs(2) nor fsync(2) fails.
+//! Finds a journal of ext4 that was aborted in a commit of its own timer. ext4 does not notice the
+//! abort before the next transaction begins (`ext4_journal_check_start`): until then the file
+//! system is writable, and neither syncfs(2) nor fsync(2) fails.
 
 use crate::mutant;
 use rustix::fs::{Mode, OFlags, ResolveFlags, StatVfsMountFlags};
@@ -15,7 +15,7 @@ use synconce_probe::mounts::DeviceId;
 /// An extended attribute that no file has.
 const ATTRIBUTE: &str = "user.synconce.none";
 
-/// Where the disk has `s_feature_incompat` of the super block.
+/// The offset of the super block's `s_feature_incompat` on the disk, in bytes.
 const INCOMPATIBLE: u64 = 1024 + 0x60;
 
 /// `EXT4_FEATURE_INCOMPAT_RECOVER`.
@@ -25,8 +25,9 @@ const RECOVER: u32 = 4;
 /// transaction, and changes nothing. An overlay passes the removal on to its upper directory
 /// (`ovl_xattr_set`). On a frozen file system the removal waits for the thaw.
 ///
-/// The kernel lets only those remove an attribute who may write the file. So it is also tried at
-/// each of `owned` below `handle`, and at the directories above it.
+/// Only a caller who may write a file can remove its attributes. If the removal is refused at
+/// `handle`, it is tried at each path of `owned`, which is below `handle`, and at the directories
+/// above that path.
 ///
 /// # Errors
 /// The journal has stopped, by an error or a shutdown of the file system.
@@ -51,13 +52,14 @@ pub fn find_aborted_journal(handle: BorrowedFd<'_>, owned: &[PathBuf]) -> Result
     match removed {
         Err(Errno::ROFS) if was_remounted(handle)? => Ok(()),
         Err(error @ (Errno::ROFS | Errno::IO)) => Err(error),
-        // No such attribute; or a file of another user, a special file, no attributes.
+        // The file has no such attribute; or it belongs to another user, is special, or is on a
+        // file system without attributes.
         _ => Ok(()),
     }
 }
 
-/// Whether the file system has become read-only by a remount, which has written everything. Finds
-/// nothing without the right to read the disk.
+/// Whether a remount has made the file system read-only, and has written all data. Returns `false`
+/// without the right to read the disk.
 fn was_remounted(handle: BorrowedFd<'_>) -> Result<bool, Errno> {
     // syncfs(2) waits for the end of the remount; the removal of the attribute does not.
     rustix::fs::syncfs(handle)?;
@@ -68,7 +70,7 @@ fn was_remounted(handle: BorrowedFd<'_>) -> Result<bool, Errno> {
 }
 
 /// Removes the attribute from the file `path` below `directory`, without opening the file. Returns
-/// `None` if it is not there, on the same mount.
+/// `None` if `path` leads to no file on the mount of `directory`.
 fn remove_below(directory: BorrowedFd<'_>, path: &Path) -> Option<Result<(), Errno>> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let within = ResolveFlags::BENEATH | ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS;
@@ -76,30 +78,31 @@ fn remove_below(directory: BorrowedFd<'_>, path: &Path) -> Option<Result<(), Err
     Some(rustix::fs::removexattr(format!("/proc/self/fd/{}", file.as_raw_fd()), ATTRIBUTE))
 }
 
-/// Fails if the file system was remounted read-only with a journal that had stopped: the remount
-/// succeeds, and only the mark of the super block stays that the journal has to be replayed
-/// (`ext4_mark_recovery_complete`). Finds nothing without the right to read the disk.
+/// Fails if the journal had stopped before a remount made the file system read-only. The remount
+/// succeeds; only the flag `RECOVER` stays in the super block, which says that the journal has to be
+/// replayed (`ext4_mark_recovery_complete`). Succeeds without the right to read the disk.
 pub(super) fn find_unfinished_journal(handle: BorrowedFd<'_>) -> Result<(), Errno> {
     if journal(handle)? != Some(JournalState::Unfinished) {
         return Ok(());
     }
-    // A remount that goes on is read-only before it removes the mark. syncfs(2) waits for its end.
+    // A remount makes the file system read-only before it removes the flag. syncfs(2) waits for the
+    // end of the remount.
     rustix::fs::syncfs(handle)?;
     if journal(handle)? == Some(JournalState::Unfinished) { Err(Errno::ROFS) } else { Ok(()) }
 }
 
-/// The journal of a file system, as the super block on the disk has it.
+/// The state of a file system's journal, by the mount options and the super block on the disk.
 #[derive(PartialEq, Eq)]
 enum JournalState {
-    /// The file system is written, so that its journal is always to be replayed.
+    /// The file system is mounted writable. Then `RECOVER` is always set.
     Written,
-    /// The file system is read-only, and has everything.
+    /// The file system is read-only, and its journal is empty.
     Finished,
-    /// The file system is read-only, and its journal is to be replayed.
+    /// The file system is read-only, and its journal has to be replayed.
     Unfinished,
 }
 
-/// Returns the state of the journal; `None` without a disk in sight, or the right to read it.
+/// Returns the state of the journal; `None` if no device file of the disk can be found and read.
 fn journal(handle: BorrowedFd<'_>) -> Result<Option<JournalState>, Errno> {
     let device = rustix::fs::fstat(handle)?.st_dev;
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
@@ -107,7 +110,7 @@ fn journal(handle: BorrowedFd<'_>) -> Result<Option<JournalState>, Errno> {
 }
 
 fn journal_on(disk: &Path) -> Option<JournalState> {
-    // A read-only mount of a file system that is written by another mount has the mark, too.
+    // The file system may be writable by another mount, although this mount is read-only.
     let options = Path::new("/proc/fs/ext4").join(disk.file_name()?).join("options");
     if fs::read_to_string(options).ok()?.lines().next() != Some("ro") {
         return Some(JournalState::Written);

@@ -15,8 +15,8 @@ const OTHER: u16 = 0x20;
 /// Returns the extended attribute for the text of a list.
 ///
 /// # Errors
-/// The first entry that cannot be converted, and why. The name of a user or group without a number
-/// cannot be converted: it may mean another one on this system.
+/// The first entry that cannot be converted, and why. An entry with a name and no number cannot be
+/// converted: on this system the name may belong to another user or group.
 pub(super) fn attribute(text: &[u8]) -> Result<Vec<u8>, String> {
     // Only names can have other bytes, and a name beside a number is not read.
     let text = String::from_utf8_lossy(text);

@@ -1,9 +1,9 @@
 //! The state of a run, which all threads that answer its calls share.
 //!
 //! No thread waits under its lock, neither for a disk nor for another process: a FUSE server
-//! of the run may need an answer before it replies. [`Work`] that precedes a held call is done
-//! without the lock, by a thread of its own, and concluded under the lock. Of each [`WorkKind`] at
-//! most one work is in progress.
+//! of the run may need an answer before it replies. The [`Work`] that a call needs before it can be
+//! held is done on a thread of its own, without the lock; the result is taken over under the lock.
+//! At most one work of each [`WorkKind`] is in progress.
 
 use crate::call::rules::MayBlock;
 use crate::commit::active::{Active, Done, PATIENCE, TICK, Via, Work, WorkKind};
@@ -30,8 +30,8 @@ pub(crate) enum Admission {
     },
     /// The commit will not cover the call: the call goes to the kernel.
     Passed(PassReason),
-    /// No call is held any more; or this call was interrupted, and is made again. It goes to the
-    /// kernel, and is not counted.
+    /// The call goes to the kernel and is not counted: the run is over, or a signal interrupted the
+    /// caller, which then makes the call again.
     Over,
 }
 
@@ -80,7 +80,7 @@ enum Hold {
 }
 
 impl Hold {
-    /// Returns the run, as long as calls may be held.
+    /// Returns the run, unless no call can be held any more.
     fn active(&mut self) -> Option<&mut Active> {
         match self {
             Self::Active(active) => Some(active),
@@ -179,7 +179,7 @@ impl State {
         };
         let (mut notes, mut unfinished) = (self.notes, HashSet::new());
         for Changing { thread, call, program } in self.changing.into_values() {
-            // Counted now, because their ends are not counted any more.
+            // Counted now: after the end of the run no answer is counted.
             notes.accounts.count(call.name(), program.as_deref(), End::Held);
             unfinished.insert(thread);
         }
@@ -197,17 +197,17 @@ impl SharedState {
         Self(Arc::new((Mutex::new(state), Condvar::new())))
     }
 
-    /// Locks the state. A state that a panicking thread left is still valid.
+    /// Locks the state. After the panic of a thread the state is still valid.
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Decides whether a call may be held, and calls `grant` with the state at the moment when it
-    /// may. Work that has to be done before is started, and waited for as long as the call waits,
-    /// for at most [`PATIENCE`].
+    /// Decides whether a call may be held. If it may, calls `grant` under the lock. First starts
+    /// the work that the call needs, and waits for it, at most for [`PATIENCE`] and while the caller
+    /// still waits for its answer.
     ///
     /// # Errors
-    /// Some work has to be done first, and this thread may not wait.
+    /// The call needs work, and this thread may not wait.
     pub(crate) fn admit(
         &self,
         call: &CallToHold<'_>,
@@ -223,7 +223,7 @@ impl SharedState {
             }
             let Some(kind) = active.needed_work(call.devices) else { break grant(inner) };
             match inner.works.get(&kind) {
-                // Work that hangs must not delay every call.
+                // No later call waits for work that hangs.
                 Some(began) if began.elapsed() >= PATIENCE => break UNCOVERED,
                 _ if !call.may_wait => return Err(MayBlock),
                 Some(_) => {}

@@ -19,8 +19,8 @@ pub enum Need {
     Program(&'static str, &'static str),
     /// A program whose `--version` names this major version or a later one.
     Since(&'static str, u32),
-    /// A program whose `--version` names an earlier version, major and minor, than this one, and
-    /// what this version no longer does.
+    /// A program whose `--version` names a version before this one, major and minor, and what this
+    /// version no longer does.
     Before(&'static str, (u32, u32), &'static str),
     /// A path, and the packages that contain it.
     File(&'static str, &'static str),
@@ -55,8 +55,7 @@ fn capabilities() -> u64 {
     set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).unwrap_or_default()
 }
 
-/// Whether a hierarchy of version 1 or the one of version 2 has the controller `name`, and is
-/// writable.
+/// Whether a writable hierarchy of cgroups, of version 1 or 2, has the controller `name`.
 fn has_controller(name: &str) -> bool {
     let top = Path::new("/sys/fs/cgroup");
     let unified = std::fs::read_to_string(top.join("cgroup.controllers")).unwrap_or_default();

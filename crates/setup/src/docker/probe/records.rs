@@ -43,17 +43,17 @@ impl CacheRecord {
     }
 }
 
-/// What the layer of a probe takes at most, in bytes: a directory and a file of less than a block.
+/// The largest size of a probe's layer, in bytes: one directory, and one file below a block.
 const LARGEST_LAYER: i64 = 16 << 10;
 
-/// What the records of a probe have in common.
+/// By what the records of a probe are recognised.
 pub(super) struct Probed<'a> {
     /// A word of its step.
     pub(super) name: &'a str,
     /// The bytes of its Dockerfile.
     pub(super) dockerfile: usize,
     pub(super) store: ImageStore,
-    /// From its begin to now, in seconds since 1970.
+    /// From the begin of the probe to now, in seconds since 1970.
     pub(super) times: RangeInclusive<i64>,
 }
 
@@ -62,8 +62,8 @@ pub(super) struct Probed<'a> {
 pub(super) struct OwnRecords<'r> {
     /// Their IDs, each before the record that it is based on.
     pub(super) ids: Vec<&'r str>,
-    /// Whether a build of the user may have made another of the records that look like the probe's.
-    /// None of these is in `ids`.
+    /// Whether several records look like the same record of the probe, so that one may be of a
+    /// user's build. `ids` has none of these.
     pub(super) is_in_doubt: bool,
 }
 

@@ -15,7 +15,7 @@ pub(in crate::rig) enum BytesFrom {
 }
 
 impl BytesFrom {
-    /// Returns the source of the bytes that are `bytes` further on.
+    /// Returns the source that begins `bytes` bytes after this one.
     pub(in crate::rig) fn skip(self, bytes: u64) -> Self {
         match self {
             Self::Log(position) => Self::Log(position + bytes),
