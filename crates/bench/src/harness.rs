@@ -37,7 +37,7 @@ impl Common {
 pub(crate) struct Harness<'a> {
     /// The scenario's name in errors.
     pub(crate) scenario: &'a str,
-    /// Why the scenario needs root. Such a scenario runs in a private mount namespace.
+    /// Why the scenario needs root. The scenario then runs in a private mount namespace.
     pub(crate) root: Option<&'a str>,
     /// Whether root's scenario runs in a private mount namespace although other users can run
     /// it, too: a variant of it mounts.

@@ -5,8 +5,9 @@
 //! Variants may differ in dpkg's configuration, in words before the step's command, and in
 //! instructions before the step. The benchmark has its own dockerd: the daemon's state is in the
 //! work directory, its sockets are in a /run that no other process sees, and only its own cache is
-//! emptied. dockerd is restarted before every iteration, outside the measured time, so that daemons
-//! differ only in their runtime and in whether their databases are held. Needs root and Docker.
+//! emptied. dockerd is restarted before every iteration, outside the measured time. So the daemons
+//! of two variants differ only in their runtime, and in whether their databases are held. Needs
+//! root and Docker.
 
 mod cgroup;
 mod docker;

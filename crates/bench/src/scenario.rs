@@ -244,8 +244,8 @@ pub struct IterationConfig {
     /// A path on the file system whose sync is measured after the run, outside the measured
     /// time: the sync covers the data that the variant had not made durable.
     pub settle: Option<PathBuf>,
-    /// The daemon that does the work. Its time, with that of the children that it has reaped,
-    /// counts as the command's.
+    /// The daemon that does the work. The times of the daemon and of its reaped children are added
+    /// to the command's.
     pub server: Option<Pid>,
     /// The parts that begin with cold caches; the kernel's caches are emptied before each of
     /// their commands, outside the measured time.

@@ -138,8 +138,8 @@ pub fn micros(count: u64) -> String {
     }
 }
 
-/// Whether `word`, as it is printed, means the same in every shell: only some shells have an
-/// escape for line breaks and other control characters.
+/// Whether every shell reads the printed `word` back unchanged. Only some shells have an escape for
+/// line breaks and other control characters.
 pub fn is_typable(word: &str) -> bool {
     !word.starts_with('-') && !word.chars().any(is_obeyed)
 }

@@ -3,7 +3,7 @@
 use crate::error::Error;
 use std::path::Path;
 
-/// What is told about the examination while it goes on, and asked whether it goes on.
+/// Gets the progress of an examination, and can end the examination.
 pub trait Observer {
     /// Temporary files of at most `bytes` will be written in `directory`.
     fn will_write(&mut self, bytes: u64, directory: &Path);

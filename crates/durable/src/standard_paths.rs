@@ -92,8 +92,8 @@ pub fn runtime_of_root() -> Option<PathBuf> {
     (!is_runtime_named() && runtime().as_ref() != Some(&systems)).then_some(systems)
 }
 
-/// Makes `directory`, a directory of run files, if it is missing. If root makes it, all users may
-/// read it whatever the umask is: a command that has changed its user finds the run file there. A
+/// Makes `directory`, a directory of run files, if it is missing. If root makes it, all users can
+/// read it, with any umask: a command that has changed its user finds the run file there. A
 /// directory that exists, or a link to it, stays as it is.
 ///
 /// # Errors

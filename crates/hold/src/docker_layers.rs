@@ -1,14 +1,14 @@
 //! Layers of dockerd's overlay2 driver that nothing refers to, or that a crash damaged.
 //!
-//! BuildKit in dockerd keeps its snapshots in the driver's directory, and the references to
-//! them in databases of its own. After these databases are set aside, dockerd never finds or
-//! removes the snapshots. What dockerd itself refers to is in its layer database, a directory
-//! of small files; all else is unreferenced.
+//! BuildKit in dockerd keeps its snapshots in the driver's directory, and the references to them in
+//! databases of its own. After these databases are set aside, dockerd never finds or removes the
+//! snapshots. dockerd's own references are in its layer database, a directory of small files. A
+//! layer without a reference there is unreferenced.
 //!
-//! dockerd syncs the files of a layer's entry in that database, and the configuration of an
-//! image, but not the layer's directory. After a crash dockerd 20.10 to 28 lists an image whose
-//! layer is gone, cannot run it, and does not pull it again, because its configuration is there.
-//! So such an image is set aside with its layers.
+//! dockerd syncs the files of a layer's entry in that database, and the configuration of an image,
+//! but not the layer's directory. After a crash dockerd 20.10 to 28 lists an image whose layer is
+//! gone, cannot run it, and does not pull it again, because its configuration is there. So the
+//! image is set aside with its layers.
 //!
 //! If anything in that database cannot be understood, no layer is unreferenced or damaged.
 

@@ -1,5 +1,5 @@
-//! What is left of the overlays of a hold, in every mount namespace: mounts, and processes that
-//! have files open.
+//! Finds the overlays of a hold that still exist, in every mount namespace: their mounts, and the
+//! processes that have files open there.
 
 use crate::elsewhere;
 use crate::open_files::{self, FileUser, OpenFile};
@@ -85,9 +85,10 @@ impl View {
         Ok(record.places()?.into_iter().enumerate().map(overlay).collect())
     }
 
-    /// Unmounts idle copies of the overlays of `record` in other mount namespaces, if a copy is
-    /// over the held file: the path leads to the same file afterwards. Then the view shows these
-    /// namespaces as they are now. A copy stays if it is in use, or if the kernel refuses.
+    /// Unmounts idle copies of the overlays of `record` in other mount namespaces. A copy is
+    /// unmounted only if it covers the held file: the path then leads to the file itself. Then the
+    /// view shows these namespaces as they are now. A copy stays if it is in use, or if the kernel
+    /// refuses.
     ///
     /// Changes nothing if the hold was started in one of the other namespaces: the mounts there
     /// are no copies. The calling process must have one thread.
@@ -108,7 +109,7 @@ impl View {
             let is_chosen = |mount: &&Mount| overlays.iter().any(|one| is_of(one, mount));
             mounts.iter().filter(is_chosen).cloned().collect()
         };
-        // Without a child process every copy stays, and the view shows it.
+        // If no child process can be made, every copy stays, and the view shows the copies.
         let seen = elsewhere::unmount_in(&self.others, chosen).unwrap_or_default();
         for (namespace, seen) in self.others.iter_mut().zip(seen) {
             if let Some(mounts) = seen {
@@ -118,9 +119,9 @@ impl View {
         Ok(())
     }
 
-    /// Whether `noted` is the device of the overlay of `place` still. The kernel gives the
-    /// number of an overlay that is gone to the next file system, also to an overlay of a hold
-    /// whose marker is in another state directory.
+    /// Whether `noted` is still the device of the overlay of `place`. After the end of an overlay
+    /// the kernel gives its number to the next file system, which may be an overlay of a hold in
+    /// another state directory.
     fn is_of(&self, noted: u64, record: &HoldRecord, place: &ResolvedPath) -> bool {
         let is_other = |mount: &Mount| device(mount) == noted && !place.may_have(mount);
         let names = HoldRecord::names().unwrap_or_default();
@@ -153,8 +154,8 @@ impl Overlay<'_> {
         self.device
     }
 
-    /// Returns the processes that have files of the overlay open, without those of mount namespaces
-    /// that have a copy of their own: the copy can be made read-only and left to them.
+    /// Returns the processes that have files of the overlay open. Leaves out processes of a mount
+    /// namespace with a copy of the overlay: that copy can be made read-only and stay.
     pub fn users_of_hold(&self) -> Vec<FileUser> {
         let copies: HashSet<_> = match self.mount {
             Some(_) => self.copies().map(|(namespace, _)| namespace.number).collect(),
@@ -184,8 +185,7 @@ impl Overlay<'_> {
         open_files::users(files.filter(|file| is_meant(file)))
     }
 
-    /// Returns the first mount because of which an unmount of the held path does not end the
-    /// overlay.
+    /// Returns the first mount that keeps the overlay after an unmount of the held path.
     pub fn obstacle(&self) -> Option<Obstacle> {
         self.obstacle_here().or_else(|| self.elsewhere())
     }
@@ -218,8 +218,9 @@ impl Overlay<'_> {
         self.home().or_else(|| found.into_iter().next())
     }
 
-    /// Returns the mount at the held path in the namespace in which the hold was started, if that
-    /// is another one and an unmount here leaves that mount: the mount here is the copy then.
+    /// Returns the mount at the held path in the namespace where the hold was started, if this
+    /// process is in another namespace and an unmount here does not reach that mount. The mount
+    /// here is then only a copy.
     pub fn home(&self) -> Option<Obstacle> {
         let mut others = self.view.others.iter();
         let home = others.find(|namespace| namespace.number == self.record.namespace)?;
@@ -236,16 +237,16 @@ impl Overlay<'_> {
         })
     }
 
-    /// Whether nothing can be written to the overlay, which no path leads to here: a stop has
-    /// made it read-only, and left it.
+    /// Whether a stop has left the overlay, read-only: it is not mounted at the held path, but
+    /// elsewhere.
     pub(crate) fn is_left(&self) -> bool {
         let is_it = |mount: &Mount| self.device == Some(device(mount)) && self.is_mine(mount);
         let is_left = |mount: &Mount| is_it(mount) && is_read_only(mount);
         self.mount.is_none() && self.view.mounts().any(is_left)
     }
 
-    /// Returns the first mount of the overlay in each other namespace in which one stays when the
-    /// held path is unmounted.
+    /// Returns, for each other namespace, the first mount of the overlay that an unmount of the
+    /// held path does not reach.
     pub fn copies(&self) -> impl Iterator<Item = (&Namespace, &Mount)> {
         self.view.others.iter().filter_map(|namespace| {
             let mounts = &namespace.mounts;
@@ -254,13 +255,13 @@ impl Overlay<'_> {
         })
     }
 
-    /// Whether `mount` of `mounts`, which are of another namespace, is of this overlay and stays
-    /// when the held path is unmounted.
+    /// Whether `mount` shows this overlay and an unmount of the held path does not reach it.
+    /// `mounts` are the mounts of its namespace.
     fn is_copy(&self, mount: &Mount, mounts: &[Mount]) -> bool {
         self.is_mine(mount) && !self.may_follow(mount, mounts)
     }
 
-    /// Whether `copy` of `mounts` is over the held file. A volume of a container is not: after an
+    /// Whether `copy` of `mounts` covers the held file. A volume of a container does not: after an
     /// unmount the container would write to another directory.
     fn hides_held_file(&self, copy: &Mount, mounts: &[Mount]) -> bool {
         let ours = match self.mount {
@@ -270,8 +271,8 @@ impl Overlay<'_> {
         ours.is_some() && ours == spot(copy, mounts)
     }
 
-    /// Whether `mount` is of this overlay. A marker without the device is of a start that was
-    /// cut short: then the point decides.
+    /// Whether `mount` shows this overlay. After a start that was cut short the marker has no
+    /// device; then the mount point decides.
     fn is_mine(&self, mount: &Mount) -> bool {
         self.place.may_have(mount)
             && match self.device {
@@ -280,9 +281,9 @@ impl Overlay<'_> {
             }
     }
 
-    /// Whether the unmount of the held path may unmount `copy` of `mounts`, too: the mount
-    /// below it receives what happens to its peers (mount_namespaces(7)), and has the copy at
-    /// the same place.
+    /// Whether the unmount of the held path may unmount `copy` of `mounts`, too. The copy is at the
+    /// same place, on a mount that receives the mounts and unmounts of its peers
+    /// (mount_namespaces(7)).
     fn may_follow(&self, copy: &Mount, mounts: &[Mount]) -> bool {
         let Some(at) = self.mount else { return false };
         let (Some(ours), Some(theirs)) = (spot(at, &self.view.ours), spot(copy, mounts)) else {

@@ -13,11 +13,11 @@ use synconce_probe::super_block;
 /// Whether each file system of `record` has been mounted all the time since the record was
 /// written, in the boot of the record; `None` if that is unknown.
 ///
-/// The super block decides if sysfs shows it: a container's end takes the container's mounts
-/// away, but the host has mounts of the same super block. Otherwise a mount counts that is still
-/// there, also if it was moved. On kernels before 6.8 the id may belong to a later mount, so a
-/// mount counts only while the hold keeps it from being unmounted. Since 6.8 a mount does not
-/// count while another one covers it.
+/// The super block decides if sysfs shows it: the mounts of a container end with the container, but
+/// the host still has the same super block mounted. Otherwise the mount of the start decides, by
+/// its id, also if it was moved. Before Linux 6.8 the id may belong to a later mount, so the mount
+/// counts only while the hold keeps it from being unmounted. Since 6.8 a mount does not count while
+/// another one covers it.
 pub fn were_mounted(record: &HoldRecord) -> Option<bool> {
     let mounts = mounts::ours().unwrap_or_default();
     let was_mounted = |system| match is_alive(system) {
@@ -44,11 +44,11 @@ pub(crate) fn has_failed(system: &FileSystem) -> bool {
         || is_aborted(system, &mounts::ours().unwrap_or_default())
 }
 
-/// Whether ext4 has aborted its journal: it shows so (Linux 6.15; before, `abort` alone, of a
-/// remount), or it has counted errors since the hold started, and is read-only or has a journal
-/// that has stopped. A journal that its own timer aborted is shown neither so nor as `ro`: by the
-/// stable kernels since 2024 (6.1.192), and by 6.18. An operator's remount to read-only loses
-/// nothing.
+/// Whether ext4 has aborted its journal. Either an option of the mount says so (since Linux 6.15;
+/// before, only `abort` of a remount). Or ext4 has counted errors since the hold started, and is
+/// read-only or has a stopped journal. If the journal's own timer aborted it, neither that option
+/// nor `ro` is shown by stable kernels since 2024 (6.1.192) and by 6.18. A remount to read-only by
+/// an operator loses nothing.
 fn is_aborted(system: &FileSystem, mounts: &[Mount]) -> bool {
     let Some(mount) = mounts.iter().rev().find(|mount| mount.point == system.point) else {
         return false;
@@ -67,8 +67,8 @@ fn is_aborted(system: &FileSystem, mounts: &[Mount]) -> bool {
         || has_errors() && (mount.has_option("ro") || is_where_it_was(system) && has_stopped())
 }
 
-/// Whether `system` is at its mount point still. In another mount namespace it is there by another
-/// mount.
+/// Whether `system` is at its mount point still. Another mount namespace has another mount of the
+/// file system.
 pub(crate) fn is_where_it_was(system: &FileSystem) -> bool {
     system.has(&system.point)
 }

@@ -22,10 +22,10 @@ pub(crate) const FAILED_NOTE: &str = "failed";
 /// The first word of a note after a lost write.
 const FAILED: &str = "failed";
 
-/// Notes in `scratch`, beside the held path of `place`, on which boot and super block its overlay
-/// is mounted, as the target of a link: a crash keeps a link whole or not at all. The note has the
-/// identity of its directory, too: a backup of the files that was made meanwhile has a copy of the
-/// note.
+/// Writes the note beside the held path of `place`, in `scratch`: the boot and the super block on
+/// which the overlay is mounted. The note is the target of a link, because a crash leaves a whole
+/// link or none. The note also has the identity of its directory. So a copy of the note in a backup
+/// of the files is recognised.
 pub(crate) fn write(place: &ResolvedPath, scratch: &SafeDirectory) -> Result<(), Error> {
     if mutant::is("hold-note-unwritten") {
         return Ok(());
@@ -111,15 +111,15 @@ pub(crate) fn is_noted(scratch: &SafeDirectory) -> Result<bool, Error> {
     }
 }
 
-/// Whether the file system of `place` has been mounted all the time since its overlay was, and has
-/// lost no write that a verb met; `None` if that is unknown.
+/// Whether the file system of `place` has been mounted all the time since its overlay was mounted,
+/// and no verb has found a lost write there; `None` if that is unknown.
 pub(crate) fn was_mounted(place: &ResolvedPath) -> Option<bool> {
     let note = Note::read(place)?;
     if note.has_failed { Some(false) } else { note.is_of_this_mount() }
 }
 
-/// Whether the file system of `place` has lost a write since it was mounted, as the note beside
-/// `place` says, or may have.
+/// Whether the note beside `place` says that the file system of `place` has lost a write, or may
+/// have, since the file system was mounted.
 pub(crate) fn has_lost_writes(place: &ResolvedPath) -> bool {
     Note::read(place).is_some_and(|note| note.has_failed && note.is_of_this_mount() != Some(false))
 }
@@ -140,7 +140,7 @@ impl Note {
         let (note, is_renamed) = read_note(&scratch).ok()?;
         let words: Vec<_> = note.to_str().ok()?.split(' ').collect();
         let (has_failed, directory_id, boot, rest) = match *words {
-            // The text is from the start of the hold. A later mount may be the one that lost
+            // The text is from the start of the hold, so it does not say which mount lost the
             // writes.
             [_, id, ..] if is_renamed => (true, id, None, &[][..]),
             [FAILED, id, boot, ref rest @ ..] => (true, id, Some(boot), rest),

@@ -1,5 +1,5 @@
-//! Refuses paths of a config that lead to a held file: by the same path, by another one (a link, a
-//! bind mount), or below an overlay whose marker is missing.
+//! Refuses a path of a config if it leads to a held file: it is the same path, or leads there by a
+//! link or a bind mount, or is below an overlay whose marker is missing.
 
 use crate::config::Config;
 use crate::error::HoldFailure;
@@ -13,8 +13,8 @@ use synconce_durable::error::{Context, Error};
 use synconce_durable::pins::mount_of;
 use synconce_probe::mounts::{self, Mount, device};
 
-/// Refuses paths of `config` that overlap each other, a path of another hold, or an overlay without
-/// a marker.
+/// Refuses a path of `config` that overlaps another path of `config`, a path of another hold, or an
+/// overlay without a marker.
 ///
 /// # Errors
 /// As for [`refuse_unmarked`]; [`HoldFailure::Alias`] and [`HoldFailure::Overlap`].

@@ -37,8 +37,8 @@ const WORK: &str = "work";
 const POINT: &str = "lower";
 
 impl ResolvedPath {
-    /// Holds the path: mounts the overlay over it. The overlay is read-only, until it is known that
-    /// no process has files below open: a lock through the overlay is no lock there.
+    /// Holds the path: mounts the overlay over it. The overlay stays read-only until no process can
+    /// have a file below it open. Such a process and the daemon would not see each other's locks.
     ///
     /// # Errors
     /// Names the act and path. The overlay may be mounted then.
@@ -50,7 +50,7 @@ impl ResolvedPath {
         let [upper, work, lower] = [UPPER, WORK, POINT].map(|name| scratch.make(OsStr::new(name)));
         let (upper, work, lower) = (upper?, work?, lower?);
         note::write(self, &scratch)?;
-        // From here on the file is the one that is open, whatever has its name.
+        // From here on the open file is used, because another file can get its name.
         let target = parent.open_file(self.name(), OFlags::PATH)?;
         let top = if self.is_file() {
             self.link_in(&upper, &parent, &target)?
@@ -143,9 +143,9 @@ impl ResolvedPath {
         file.is_ok_and(|file| rustix::fs::fsync(file) == Err(Errno::IO))
     }
 
-    /// Whether an overlay of the held path exists that is not mounted over the path: what
-    /// /proc does not show can keep the overlay, such as a descriptor that was sent and not yet
-    /// received. The kernel refuses a second overlay with an index and the same work directory
+    /// Whether an overlay of the held path still exists, although it is not mounted over the path.
+    /// Users that /proc does not show can keep the overlay, such as a descriptor in flight in a
+    /// socket. The kernel refuses a second overlay with an index and the same work directory
     /// (`ovl_report_in_use` in fs/overlayfs/super.c). `None` if a directory of the overlay is not
     /// where it belongs, or is not the one of the hold.
     ///
@@ -178,8 +178,8 @@ impl ResolvedPath {
         Ok(Some(second.is_err_and(|error| error.kind() == ErrorKind::ResourceBusy)))
     }
 
-    /// Whether a volatile overlay of the path was not ended by a stop: the kernel's mark of such an
-    /// overlay is in its work directory (`ovl_create_volatile_dirty` in fs/overlayfs/super.c).
+    /// Whether no stop has ended the last volatile overlay of the path: the kernel's mark is still
+    /// in the overlay's work directory (`ovl_create_volatile_dirty` in fs/overlayfs/super.c).
     ///
     /// # Errors
     /// Names the mark that cannot be looked at.
@@ -197,8 +197,8 @@ impl ResolvedPath {
         unmount(point, UnmountFlags::NOFOLLOW).on("cannot unmount", &self.path())
     }
 
-    /// Returns a path to `mount`, which is over the held path, for as long as the directory is
-    /// open.
+    /// Returns a path to `mount`, which covers the held path. The path is valid while the returned
+    /// directory is open.
     ///
     /// # Errors
     /// [`Astray::Replaced`] if another mount is there.
@@ -271,9 +271,9 @@ fn has_mark(scratch: &SafeDirectory) -> Result<bool, Error> {
     Ok(scratch.look(OsStr::new("work/work/incompat/volatile"))?.is_some())
 }
 
-/// Makes the mark of [`ResolvedPath::is_marked`] durable, with the names that lead to it: a disk
-/// that comes back after its marker was given up must not look as if it never was held. The
-/// directories above are to be synced next.
+/// Makes the mark of [`ResolvedPath::is_marked`] durable, with the names that lead to the mark. So
+/// a disk that was away while its marker was removed still shows that its files were held. The
+/// caller then syncs the directories above.
 fn sync_mark(scratch: &SafeDirectory, work: &SafeDirectory) -> Result<(), Error> {
     for name in ["work/incompat", "work"] {
         let directory = work.open_directory(OsStr::new(name))?;

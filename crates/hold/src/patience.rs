@@ -9,8 +9,8 @@ const PATIENCE: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Waits until `holds` returns true, for at most [`PATIENCE`], and returns whether it did. A
-/// program that reads the files for a moment, such as a backup, must not make the stop fail: at
-/// a shutdown nothing would try again, and the next boot would find the hold interrupted.
+/// program that has files open for a moment, such as a backup, must not make the stop fail. At a
+/// shutdown no second stop follows, so the next boot would find an interrupted hold.
 pub(crate) fn eventually<E>(mut holds: impl FnMut() -> Result<bool, E>) -> Result<bool, E> {
     let end = Instant::now() + PATIENCE;
     loop {

@@ -1,4 +1,4 @@
-//! Overlays that are made read-only as a whole, whatever mounts of them exist.
+//! Makes whole overlays read-only, with all their mounts.
 //!
 //! An unmount ends one mount of an overlay, and the private copy of another mount namespace stays,
 //! with unsynced writes. A read-only super block has no writer: the kernel refuses it while a
@@ -48,7 +48,7 @@ impl ReadOnly {
         Ok(Some(made))
     }
 
-    /// Makes those of `places` writable again that a stop has left read-only: it was killed.
+    /// Makes those overlays of `places` writable again that a killed stop has left read-only.
     pub fn undo(places: &[(ResolvedPath, Mount)]) -> Result<(), Error> {
         for (place, mount) in places.iter().filter(|(_, mount)| is_read_only(mount)) {
             set(&pick(place, mount)?, "rw").on("cannot make writable", &place.path())?;
@@ -71,7 +71,7 @@ impl Drop for ReadOnly {
     }
 }
 
-/// Whether the whole file system of `mount` is read-only, whatever mounts of it exist.
+/// Whether the whole file system of `mount` is read-only, and not only the mount.
 pub(crate) fn is_read_only(mount: &Mount) -> bool {
     mount.has_option("ro")
 }

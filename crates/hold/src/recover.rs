@@ -1,8 +1,8 @@
 //! What happens to held files after an unclean end, before the daemon starts.
 //!
 //! The end was unclean if the marker is from another boot, if a held file's file system was
-//! unmounted meanwhile, if a write-back error was found, or if the marker is damaged. In all
-//! other cases the kernel has every write, also those of a daemon that was killed.
+//! unmounted meanwhile, if a write-back error was found, or if the marker is damaged. In all other
+//! cases the kernel has every write, also the writes of a killed daemon.
 
 mod error;
 mod present;
@@ -117,7 +117,7 @@ pub fn recover(
     on_wait: OnWait<'_>,
 ) -> Result<Recovered, RecoverError> {
     let name = &config.name;
-    // Without the lock the marker that is removed here could be the one of a later start.
+    // Without the lock this could remove the marker of a later start.
     let lock = Lock::take(name, on_wait)?;
     let restored = aside::finish_restore(name)?;
     let has_begun = Journal::read(name)?.is_setting_aside();
@@ -191,8 +191,8 @@ fn recover_from(
         // The notes that these losses were read from go before the marker does.
         record.write()?;
     }
-    // Without losses a damaged marker stays: the next recovery gives the same reason, and does not
-    // depend on the marks beside the files.
+    // Without losses a damaged marker stays as it is. So the next recovery gives the same reason,
+    // also if the marks beside the files are gone.
     match fate {
         Fate::Wipe(reason) => wipe(&record, places, reason),
         _ => keep(&mut record, &places, reason),

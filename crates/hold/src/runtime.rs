@@ -1,9 +1,9 @@
 //! What a hold keeps in memory: the lock under which its verbs run, and its guard.
 //!
-//! The guard is a process that holds flock(2) on the files below the overlays. A lock through
-//! an overlay is a lock on the overlay's own inode, so without the guard a second daemon that
-//! reaches the file without the hold would get the lock as well, and write to the same
-//! database. The hold itself does not depend on the guard.
+//! The guard is a process that holds flock(2) on the files below the overlays. A lock in an overlay
+//! is a lock on the overlay's own inode. Without the guard a second daemon, which reaches the file
+//! by another path than the overlay, would also get the lock and write to the same database. The
+//! hold itself does not depend on the guard.
 
 use crate::awaited_lock::{self, AwaitedLock, LockOf, OnWait};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -65,7 +65,7 @@ impl Lock {
         devices: &BTreeMap<u64, PathBuf>,
         on_wait: OnWait<'_>,
     ) -> Result<(), Error> {
-        // In order: two commands never wait for each other.
+        // Always in the same order, so that two commands never wait for each other.
         for (device, path) in devices {
             let of = || LockOf::Disk(path.clone());
             self.disks.push(locked(&format!("{device}.disk"), of, on_wait)?);

@@ -63,9 +63,8 @@ pub enum DaemonStart<'a> {
 /// Starts the hold of `config`. The calling process must have one thread. Waits for other commands
 /// that change the hold, or start a hold on one of its disks, and calls `on_wait` before.
 ///
-/// The marker is durable before the first mount. An error leaves nothing mounted, no
-/// marker, and nothing that this call made. A hold of which only a part is mounted is stopped
-/// first, and started anew.
+/// The marker is durable before the first mount. An error leaves nothing mounted, no marker, and
+/// nothing that this call made. A hold that is mounted only in part is stopped and started anew.
 ///
 /// # Errors
 /// Why nothing is held.
@@ -74,7 +73,7 @@ pub fn start(
     daemon: DaemonStart<'_>,
     on_wait: OnWait<'_>,
 ) -> Result<Started, HoldFailure> {
-    // Without it the next start could not tell a stop of the machine from an orderly end.
+    // Without the boot id in the marker, the next start could not see whether the machine stopped.
     let boot = kernel_boot_id().map_err(HoldFailure::Boot)?;
     let mut lock = Lock::take(&config.name, on_wait)?;
     let marker = HoldRecord::read(&config.name);
@@ -121,8 +120,8 @@ pub fn start(
             Ok(Started::Began { made, unseen_by })
         }
         Err(error) => {
-            // The daemon was not told that anything is held, but another process may have
-            // written meanwhile. If this fails, the marker stays.
+            // The daemon was not started, but another process may have written meanwhile. So the
+            // hold is stopped in order. If the stop fails, the marker stays.
             let _ = stop::end(&lock, record);
             Err(error)
         }
@@ -328,7 +327,7 @@ fn refuse_foreign(place: &ResolvedPath, config: &Config) -> Result<(), HoldFailu
     match note::was_mounted(place) {
         None => unclean(Unclean::UnknownMarker),
         Some(false) => unclean(Unclean::Marker),
-        // Nothing is lost, and nothing synced yet: the marker that said so is gone.
+        // No write was lost, but none was synced either: without the marker no stop would do so.
         Some(true) => {
             let parent = place.open_parent()?.readable()?;
             let synced = file_system::sync(parent.as_fd());
@@ -337,8 +336,8 @@ fn refuse_foreign(place: &ResolvedPath, config: &Config) -> Result<(), HoldFailu
     }
 }
 
-/// Makes the missing `path`. The daemon may not be root's: it gets the owner and the mode of
-/// what is set aside, if there is such a file.
+/// Makes the missing `path`. The daemon may run as another user. So the new file gets the owner and
+/// the mode of the file that was set aside, if there is one.
 fn make(
     held: &Held,
     parent: &SafeDirectory,
@@ -370,8 +369,8 @@ pub fn refuse_second_daemon(config: &Config) -> Result<(), HoldFailure> {
     config.hold.iter().try_for_each(|held| refuse_users(&held.path, config))
 }
 
-/// Refuses a path of which a process has a file open: its syncs would stay real, and its
-/// mappings would be of the file below.
+/// Refuses a path if a process has a file there open: the syncs of that process would stay real,
+/// and its mappings would show the file below.
 fn refuse_users(path: &Path, config: &Config) -> Result<(), HoldFailure> {
     match users::that_stay(&[path.to_owned()])? {
         None => Ok(()),
@@ -390,7 +389,7 @@ fn hold_all(record: &HoldRecord) -> Result<(), Error> {
 fn note_devices(record: &mut HoldRecord) -> Result<(), Error> {
     let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
     for (place, spot) in record.places()?.iter().zip(&mut record.spots) {
-        // Without the mount, another file has the name by now.
+        // If the overlay is not at the place, another file has got the name meanwhile.
         let mount = place.mount(&mounts).ok_or_else(|| Astray::Replaced.on(&place.path()))?;
         spot.device = Some(device(mount));
         spot.directories = place.identities()?;

@@ -28,7 +28,7 @@ pub enum HoldState {
     Off,
     /// In force.
     Held,
-    /// In force, but not every path is mounted, or a stop was cut short or goes on.
+    /// In force, but not every path is mounted, or a stop is under way or was cut short.
     Incomplete,
     /// A write-back error: every sync fails, until the hold is stopped and recovered.
     Failed,

@@ -68,13 +68,13 @@ pub(crate) fn end(lock: &Lock, mut record: HoldRecord) -> Result<Vec<Left>, Hold
     // Both before the first unmount, so that a daemon that still runs keeps the whole hold.
     record.take_back()?;
     refuse_obstacles(&record)?;
-    // Opened first: a descriptor reports the write-back errors since it was opened (syncfs(2)),
-    // and the overlays those before.
+    // Opened first: a descriptor reports the write-back errors since its open (syncfs(2)), and the
+    // overlays report earlier ones.
     let pins = pins(&record)?;
     let held = mounted(&record)?;
     let read_only = make_read_only(&held, &record)?;
-    // While the overlays are mounted: they go on showing an error if this process is killed now,
-    // and each descriptor of a stop shows it once.
+    // While the overlays are mounted: if this process is killed now, the overlays still report an
+    // error to the next stop. A descriptor would report it once.
     let mut failed = None;
     if !mutant::is("hold-cleared-first") {
         if !mutant::is("hold-stop-synced-late") {
@@ -82,11 +82,12 @@ pub(crate) fn end(lock: &Lock, mut record: HoldRecord) -> Result<Vec<Left>, Hold
         }
         failed = failed.or(note_lost_writes(&held, &mut record)?);
     }
-    // At once: a program that opens a file now is refused.
+    // Right after the overlays became read-only: until the unmount, a program that opens a file for
+    // writing fails with EROFS.
     unmount_all(&held, &record)?;
     read_only.keep();
     let fenced: Vec<_> = held.into_iter().map(|(place, _)| place).collect();
-    // After the unmount: only now it is known which copies followed it.
+    // After the unmount, because only now the mount tables show which copies it has ended.
     let left = unmount_copies(&record)?;
     // The sync below comes after the last writer.
     refuse_remains(&record, &fenced)?;
@@ -124,8 +125,9 @@ fn clear(
     for place in places {
         place.clean()?;
     }
-    // Without the marker, a mark that a crash brings back would be a hold cut short. An error is no
-    // loss of held data, which are durable: it may be of any writer on the disk.
+    // Without this sync, a crash could bring a removed mark back, which looks like an interrupted
+    // hold without a marker. An error here is no loss of held data, which are durable: any writer
+    // on the disk may have caused it.
     if let Err(error) = sync_pins(pins) {
         return Err(HoldFailure::Removal(error, record.name));
     }
@@ -292,7 +294,7 @@ fn unmount_all(held: &[(ResolvedPath, Mount)], record: &HoldRecord) -> Result<()
     held.iter().try_for_each(|(place, mount)| release(place, mount, record))
 }
 
-/// Unmounts `place`. Also what /proc does not show keeps it busy.
+/// Unmounts `place`. Users that /proc does not show can keep the mount busy, too.
 fn release(place: &ResolvedPath, mount: &Mount, record: &HoldRecord) -> Result<(), HoldFailure> {
     let is_busy = |error: &Error| error.io().raw_os_error() == Some(Errno::BUSY.raw_os_error());
     let is_free = || match place.release(mount) {
@@ -308,9 +310,9 @@ fn release(place: &ResolvedPath, mount: &Mount, record: &HoldRecord) -> Result<(
     Err(named.unwrap_or_else(|| HoldFailure::in_use(place.path(), Vec::new(), record)))
 }
 
-/// Waits until nothing is left of the overlays that are not among the read-only ones of `fenced`: a
-/// stop cannot reach an overlay that was not mounted at its place. One that an earlier stop of the
-/// hold has left is read-only, too.
+/// Waits until the overlays end that this stop has not made read-only: they are not mounted at
+/// their places, so a stop does not reach them. `fenced` are the places of the read-only ones. An
+/// overlay that an earlier stop has left is read-only, too.
 fn refuse_remains(record: &HoldRecord, fenced: &[ResolvedPath]) -> Result<(), HoldFailure> {
     let places = record.places()?.into_iter();
     let is_fenced = |place: &ResolvedPath| fenced.iter().any(|one| one.path() == place.path());

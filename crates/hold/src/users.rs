@@ -1,5 +1,5 @@
-//! Finds processes that have files of a held path open. Only files of the disk count, not those of
-//! an overlay over them.
+//! Finds processes that have files of a held path open. Only open files of the disk count, not
+//! files that are open in an overlay over them.
 
 use crate::open_files::{self, FileUser, OpenFile};
 use crate::patience::eventually;

@@ -1,7 +1,7 @@
 //! Executes the runtime in a child process and waits until the step ends.
 //!
-//! An engine that calls `run` takes the pid of this process for the runtime's. So signals are
-//! passed on to the runtime, and this process ends as the runtime ends.
+//! To an engine that calls `run`, the pid of this process is the runtime's. So signals are passed
+//! on to the runtime, and this process ends as the runtime ends.
 
 use crate::runtime::{RuntimeEnd, Tried};
 use rustix::event::{PollFd, PollFlags, poll};

@@ -1,10 +1,10 @@
 //! Counts of the held build steps since the boot, and of those with a volatile root, in memory
 //! (`/run/synconce/steps`).
 //!
-//! Each engine has five files: the count of held steps (see [`synconce_durable::count`]), the
-//! record of the last step, the counts of the steps, held or not, whose root was made volatile, and
-//! whose root stayed as the engine mounted it, and the record why the last of these stayed. Records
-//! have a fixed length.
+//! Each engine has five files. Three are counts (see [`synconce_durable::count`]): of held steps,
+//! of steps whose root was made volatile, and of steps whose root stayed as the engine mounted it.
+//! The last two counts include steps that were not held. Two are records: the last step, and why
+//! the last root stayed as mounted. Records have a fixed length.
 
 use crate::classify::{CallContext, Reason, Treatment};
 use serde::de::DeserializeOwned;
@@ -26,14 +26,16 @@ const TEXT: usize = 400;
 pub struct HeldSteps {
     /// docker, buildkit or podman (also for Buildah).
     pub engine: &'static str,
-    /// How many were held.
+    /// The number of held steps.
     pub count: u64,
-    /// Of how many, held or not, synconce made the root volatile; 0 for podman, which does it
-    /// itself.
+    /// The number of steps, held or not, whose root synconce made volatile; 0 for podman, which
+    /// does it itself.
     pub volatile: u64,
-    /// Of how many, held or not, the root was to be volatile, but stayed as the engine mounted it.
+    /// The number of steps, held or not, whose root should have been volatile but stayed as the
+    /// engine mounted it.
     pub as_mounted: u64,
-    /// Why the last of these stayed so; `None` if there is none, or the reason is not known.
+    /// Why the root of the last of these steps stayed; `None` if there is no such step, or the
+    /// reason is not known.
     pub as_mounted_reason: Option<String>,
     /// The last held step, or the last with a volatile root; `None` if it is not known.
     pub last: Option<LastStep>,

@@ -208,7 +208,7 @@ mod tests {
         found.map(|path| path.display().to_string())
     }
 
-    /// Returns the same of a source that Buildah has bound below the bundle.
+    /// Returns the mount of a source that Buildah has bound below the bundle.
     fn bound(device: &str, root: &str) -> Option<String> {
         let at = "/tmp/buildah42/mnt/buildah-bind-target-1";
         let line = format!("41 30 {device} {root} {at} rw - ext4 /dev/sda rw\n");

@@ -24,8 +24,8 @@ use synconce_sys::reason;
 /// Returns the root of the step of `context`, or why the root stays as the engine mounted it.
 /// Returns `None` if the container is not a step whose root the engine mounts plainly.
 ///
-/// A step that is left because of data that outlive it has such a root, too. The syncs of those
-/// data stay real; those of the root cost nothing.
+/// A step that is not held, because it can write to data that outlive it, has a volatile root, too.
+/// The syncs of those data stay real; those of the root cost nothing.
 pub(crate) fn root(
     context: &CallContext<'_>,
     verdict: &Treatment,
@@ -176,10 +176,10 @@ fn is_of_dead_shim_of_dockerd(call: &Invocation) -> bool {
     call.forces && namespace == Some(OsStr::new("moby"))
 }
 
-/// Ends a step of dockerd that was cut short, without a sync. After a kill of all its processes
-/// containerd starts only when it has deleted all containers, in up to 5 seconds each, and
-/// dockerd gives up after 15. dockerd makes a layer of an image by a copy of the container's
-/// layer, so no image has the unsynced one.
+/// Ends a step of dockerd that was cut short, without a sync. If all its processes were killed, a
+/// new containerd first deletes all containers, in up to 5 seconds each, and dockerd gives up on
+/// containerd after 15 seconds. dockerd copies the layer of a container into an image, so no image
+/// has the unsynced layer.
 ///
 /// The mark in the engine's work directory is not synced, because a sync could take longer than
 /// dockerd waits. A power cut may lose the mark.
@@ -218,8 +218,7 @@ fn execute(runtime: &Path, arguments: &[OsString], tried: &Tried) -> RuntimeEnd 
 
 /// Finds the root of the container of a shim's `call` if an earlier call has made it volatile.
 ///
-/// # Errors
-/// It is not known whether there is such a root. The message is for the user.
+/// # Errors Whether the step has a volatile root is unknown. The message is for the user.
 fn left_volatile(call: &Invocation) -> Result<Option<VolatileRoot>, String> {
     let Some(bundle) = call.bundle_of_shim() else { return Ok(None) };
     let found = step_sync::read_mounts().and_then(|mounts| {

@@ -201,8 +201,8 @@ pub fn mount_id(file: impl AsFd) -> Option<u64> {
     id_of(&rustix::fs::statx(file, "", flags, StatxFlags::MNT_ID).ok()?)
 }
 
-/// Returns the id of the mount through which `file` was opened, also on a disk that was shut down,
-/// which answers no statx(2).
+/// Returns the id of the mount through which `file` was opened. Works also on a disk that was shut
+/// down, where statx(2) fails.
 ///
 /// # Errors
 /// Those of reading `/proc/self/fdinfo`.

@@ -20,9 +20,9 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// Whether `nsenter -t PID -m umount` can unmount there what the namespace inherited from the
-    /// one of this process, or this one from it: both have the same root and the same owner, and
-    /// the process has no other root. The mounts that a namespace of another owner has inherited
+    /// Whether `nsenter -t PID -m umount` can unmount, in that namespace, the copies of mounts of
+    /// this process's namespace: both namespaces have the same root and the same owner, and the
+    /// process there is not in a chroot. The mounts that a namespace of another owner has inherited
     /// cannot be unmounted one by one (mount_namespaces(7)).
     pub fn is_a_copy_of_ours(&self) -> bool {
         let root = |mounts: &[Mount]| {

@@ -306,7 +306,7 @@ impl Over {
             }
             summary.commit = report;
         }
-        // The frontend tells the user if this step waits.
+        // If this step waits, the frontend prints a notice.
         self.handover.change_marker_step(MarkerStep::None, MarkerStep::Clears);
         let markers = if summary.error == Some(RunError::Commit) {
             active.markers.abandon();

@@ -89,9 +89,9 @@ impl fmt::Display for RequestError {
     }
 }
 
-/// Makes everything durable that was written until now in the run `id`; without an id, in the
-/// run that this process is in, or in the only run of this user that is in flight. The run
-/// goes on. Returns the result for each file system.
+/// Makes everything durable that the run `id` has written until now. Without an id this is the run
+/// that this process is in, or the only run of this user in flight. The run continues. Returns the
+/// result for each file system.
 ///
 /// `owner` is the user of the run `id`, if it is another user's and known: only that user's
 /// supervisor may answer.

@@ -153,8 +153,8 @@ fn version(host: &Host, dockerd: Option<&str>) -> Option<u32> {
     host.version(dockerd).map(|(major, _)| major)
 }
 
-/// Returns the variable with its value by which the embedded BuildKit is given its runc, which is
-/// in `directory` if that is by PATH.
+/// Returns the environment variable, with its value, that makes the embedded BuildKit call
+/// synconce-oci. If the variable is PATH, `directory` has the program.
 fn setting(host: &Host, service: &Service, way: RuncWay, directory: &str) -> Result<String, Error> {
     Ok(match way {
         RuncWay::Variable => format!("{VARIABLE}={}", host.runtime()),
@@ -260,9 +260,9 @@ pub(crate) fn still_has(host: &Host, process: &DaemonProcess) -> Result<Option<S
 /// How the embedded BuildKit is given its runc.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RuncWay {
-    /// By the environment variable that names its runc.
+    /// The environment variable that names its runc.
     Variable,
-    /// As the first runc in PATH.
+    /// The first runc in PATH.
     Path,
 }
 

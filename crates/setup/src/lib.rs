@@ -90,9 +90,9 @@ pub fn undo_of_hold(engine: Engine, host: &Host) -> Result<Option<String>, Error
 
 /// Plans the set-up of `engine`.
 ///
-/// # Errors
-/// A configuration that cannot be parsed, or where the change would do harm, is refused with
-/// the file, the line and a remedy; a program that other users than root can change, with a remedy.
+/// # Errors The configuration cannot be parsed, or the change would do harm: the error names the
+/// file, the line and a remedy. Or a user other than root can change the program: the error names a
+/// remedy.
 pub fn plan(engine: Engine, host: &Host) -> Result<Plan, Error> {
     let plan = match engine {
         Engine::Docker => docker::plan,
@@ -139,8 +139,8 @@ pub fn not_installed(engine: Engine, host: &Host) -> Result<Option<String>, Erro
     Ok((!is_there).then(|| format!("{names} not installed {place}; the set-up takes effect later")))
 }
 
-/// Returns an error if the set-up of `engine` must not be undone now, whatever is asked for: a
-/// hold that is in force could not be stopped without its files.
+/// Returns an error if no option permits an undo of the set-up of `engine` now: a hold is in force,
+/// and could not be stopped without its file.
 ///
 /// # Errors
 /// A marker or a unit that cannot be read.

@@ -20,8 +20,9 @@ pub struct SystemLock {
 
 impl SystemLock {
     /// Waits until no other set-up or undo changes the system of `host`. Calls `on_wait` once
-    /// before it waits. Returns `None` without a directory of run files in memory that this process
-    /// may write to: such a user, service or image build can set up a system all the same.
+    /// before it waits. Returns `None` if there is no directory of run files in memory that this
+    /// process may write to, as for some users, services and image builds. The set-up is then made
+    /// without a lock.
     ///
     /// # Errors
     /// The lock file cannot be made or locked.

@@ -113,9 +113,9 @@ pub fn still_has(engine: Engine, host: &Host) -> Result<Option<String>, Error> {
     Ok(why.map(|why| format!("dockerd (pid {pid}) still has it: {why}; {restart}")))
 }
 
-/// Returns a line for the running daemons that build images, but not by the set-up of `engine`: of
-/// a container, as docker buildx starts them, of a user, as a rootless dockerd, and a dockerd that
-/// reads another file, as the one of a snap.
+/// Returns a line for the running daemons that build images and that the set-up of `engine` does
+/// not reach: a daemon in a container (docker buildx), a daemon of a user (a rootless dockerd), and
+/// a dockerd that reads another file (of a snap).
 pub fn out_of_reach(engine: Engine, host: &Host) -> Vec<String> {
     let programs: &[&str] = match engine {
         Engine::Docker if host.is_running() => &["dockerd", "buildkitd"],

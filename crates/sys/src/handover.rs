@@ -1,9 +1,9 @@
 //! What the frontend needs to take over from a killed supervisor.
 //!
-//! A socket that both processes have open contains the listener. Memory that both share
-//! contains the pid of the command, the last call that was received, which the kernel never
-//! delivers again, the signal masks that have to be restored, and what the supervisor does with
-//! the markers, because a frozen disk makes these steps wait.
+//! A socket that both processes have open contains the listener. Shared memory has the pid of the
+//! command; the last call that the supervisor received, because the kernel never delivers a call
+//! twice; the signal masks to restore; and the current step of the markers, because a frozen disk
+//! makes these steps wait.
 
 use crate::trace::Mask;
 use crate::{check, descriptors};

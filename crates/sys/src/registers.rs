@@ -17,9 +17,9 @@ use std::io;
 /// The register convention of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Convention {
-    /// That of 64-bit calls; x32 has the same.
+    /// The registers of 64-bit calls, and of x32.
     Native,
-    /// That of the kernel's 32-bit calls: i386 on x86-64, 32-bit Arm on aarch64.
+    /// The registers of the kernel's 32-bit calls: i386 on x86-64, 32-bit Arm on aarch64.
     Compat,
 }
 

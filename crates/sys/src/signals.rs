@@ -14,8 +14,8 @@ const OF_A_TERMINAL: [i32; 6] =
 /// other process. The foreground job gets SIGHUP when the leader has ended.
 const OF_A_HANG_UP: [i32; 2] = [libc::SIGHUP, libc::SIGCONT];
 
-/// Returns the signals that a process which waits for a command passes on to the command: all
-/// but those that cannot be blocked, SIGCHLD, and those by which the kernel reports a fault of
+/// Returns the signals that a process passes on to the command that it waits for. Left out are
+/// SIGCHLD, the signals that cannot be blocked, and those with which the kernel reports a fault of
 /// the process itself. The C library keeps the first two real-time signals (signal(7)).
 pub fn passed_on() -> Vec<i32> {
     const KEPT: [i32; 9] = [

@@ -104,8 +104,7 @@ impl Tracee {
                 Some((id, ChildChange::Trapped(_) | ChildChange::Stopped(_))) => id,
                 _ => return Ok(Stop::Gone),
             };
-            // The thread may be killed before this wait; its exit must not be taken for a
-            // stop.
+            // The thread may be killed before this wait, and its exit is no stop.
             if let Some((_, ChildChange::Trapped(code))) =
                 unless_gone(process::wait(Whose::Id(id), take))?
             {

@@ -105,9 +105,9 @@ fn can_snapshot(store: &Store, layers: &[Layer]) -> Result<String, String> {
     }
 }
 
-/// Returns whether a layer is a btrfs subvolume. Files in two subvolumes can have the same
-/// inode number, and an overlay shows the files under one device number: a program that
-/// preserves hard links would take two files for one.
+/// Returns whether a layer is a btrfs subvolume. Files in two subvolumes can have the same inode
+/// number, and an overlay shows the files under one device number: a program that preserves hard
+/// links would treat the two files as one.
 pub(crate) fn has_subvolumes(store: &Store, layers: &[Layer]) -> Result<bool, Error> {
     for layer in layers {
         if is_subvolume(open_directory(&store.content(&layer.id))?.as_fd()) {

@@ -76,9 +76,9 @@ pub fn commit(
 }
 
 impl Session<'_, Frozen> {
-    /// Ends the session and commits its changes durably as the tree `name`: as a new tree, or
-    /// as the next generation of `base`, if `base` is still at the generation that the session
-    /// began from. With `keep`, the tree keeps as many older generations, now and after later
+    /// Ends the session and commits its changes durably as the tree `name`. That is a new tree, or
+    /// the next generation of `base`; then `base` must still be at the generation from which the
+    /// session began. With `keep`, the tree keeps as many older generations, now and after later
     /// commits. A session that changed nothing makes no generation.
     ///
     /// # Errors

@@ -145,17 +145,17 @@ pub enum Ending {
     },
 }
 
-/// The signal by which a command has ended whose time was over, whatever it made of SIGTERM.
+/// The signal that is reported as the end of a command whose time was over, however the command
+/// ended after SIGTERM.
 pub const TIME_IS_OVER: i32 = Signal::ALARM.as_raw();
 /// How long a command may take to end after SIGTERM, as with `docker stop`.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// Executes the command of `spec` in its root, and waits for its end. The command gets the
-/// environment of the calling process, and the variables of its user and PATH where the
-/// environment lacks them. The calling process must
-/// have one thread and `CAP_SYS_ADMIN`, and must do nothing afterwards but end as the command
-/// did: its mounts, its children's pid namespace and its signal mask are changed for good. If
-/// its parent ends, it is killed, with all processes inside.
+/// environment of the calling process, and the variables of its user and PATH where the environment
+/// lacks them. The calling process must have one thread and `CAP_SYS_ADMIN`. Afterwards it must
+/// only end, as the command did: its mounts, its children's pid namespace and its signal mask stay
+/// changed. If its parent ends, it is killed, with all processes inside.
 ///
 /// # Errors
 /// Something could not be mounted or made, or the user is unknown. The command was not

@@ -29,7 +29,7 @@ const MOST_SYNCS: u32 = 4;
 /// Syncs the file system of the store.
 pub(crate) type Sync<'a> = &'a dyn Fn() -> Result<(), Error>;
 
-/// By what the changes of a layer are found.
+/// What shows that a layer has changed.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 enum LayerFingerprint {
@@ -39,9 +39,8 @@ enum LayerFingerprint {
     Entries(Fingerprint),
 }
 
-/// Takes the fingerprint of each of `layers` that has none yet. A layer that only the note
-/// of a run names may have none, because a fingerprint costs one statx(2) per entry, and that of a
-/// snapshot a sync.
+/// Takes the fingerprint of each of `layers` that has none yet. A layer that only the note of a run
+/// names may have none: a fingerprint costs one statx(2) for each entry, or a sync for a snapshot.
 pub(crate) fn fingerprint_all(
     store: &Store,
     layers: &[Layer],
@@ -74,9 +73,9 @@ fn take_fingerprint(
     Ok(LayerFingerprint::Entries(entries))
 }
 
-/// Syncs until `read` returns the same value after two syncs in a row: a sync may return before
-/// what it began is done, which then counts as a change in btrfs's next transaction. Returns `None`
-/// if there is nothing to read, or if the value still changes after [`MOST_SYNCS`].
+/// Syncs until `read` returns the same value after two syncs in a row. A sync may return before all
+/// of its work is done; the rest then counts as a change in btrfs's next transaction. Returns
+/// `None` if there is nothing to read, or if the value still changes after [`MOST_SYNCS`].
 fn settled<T: PartialEq>(
     read: impl Fn() -> Result<Option<T>, Error>,
     sync: impl Fn() -> Result<(), Error>,
@@ -131,8 +130,8 @@ fn frozen_fingerprint(store: &Store, id: &str) -> Result<LayerFingerprint, Error
     read(&path)?.ok_or_else(missing)
 }
 
-/// Returns how layer `id` differs from its fingerprint. The first call for a snapshot needs `sync`,
-/// and takes the fingerprint of its entries if it is as it was frozen.
+/// Returns how layer `id` differs from its fingerprint. The first call for a snapshot needs `sync`.
+/// If the snapshot is unchanged, that call replaces its fingerprint by one of its entries.
 pub(crate) fn alteration(
     store: &Store,
     id: &str,

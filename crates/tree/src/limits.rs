@@ -94,9 +94,9 @@ impl Limits {
         controllers.try_for_each(|name| limits.write(name, place.version, directory))
     }
 
-    /// Returns the narrower of these limits and those of the control group `group` of version 2,
-    /// which the run leaves: otherwise a run with limits could use more memory, processor or
-    /// processes than one without.
+    /// Returns these limits, narrowed to the limits of the control group `group` of version 2. The
+    /// run leaves that group, and a run with limits must not get more memory, processor time or
+    /// processes than a run without.
     fn within(self, group: &Path) -> Self {
         let text = |file: &str| fs::read_to_string(group.join(file)).unwrap_or_default();
         // Without a limit the kernel writes "max".

@@ -149,7 +149,7 @@ pub(crate) fn begin<'a>(
     };
     let id = store::new_id()?;
     let directory = store.session(&id);
-    // The session gets its name only once it is locked, so that no command takes it for
+    // The session gets its name once it is locked: to other commands, a session without a lock is
     // interrupted.
     let unnamed = store.path().join(SESSIONS).join(format!(".{id}"));
     fs::DirBuilder::new().mode(0o700).create(&unnamed).on("cannot create", &unnamed)?;

@@ -34,8 +34,7 @@ pub struct Base {
     pub name: TreeName,
     /// The generation.
     pub generation: u64,
-    /// The generation's stack. A tree that was removed and made anew under the same name has
-    /// another stack.
+    /// The generation's stack. The stack distinguishes the tree from a later tree of the same name.
     pub layers: Vec<Layer>,
 }
 
@@ -156,8 +155,7 @@ pub(crate) fn current(store: &Store, name: &TreeName) -> Result<LayerStack, Erro
 
 /// Like [`current`], for a session whose changes stay in `name`.
 ///
-/// # Errors
-/// Also when the tree is protected.
+/// # Errors Those of [`current`]; or the tree is protected.
 pub(crate) fn to_be_changed(
     store: &Store,
     act: &'static str,

@@ -82,10 +82,9 @@ pub fn store_of(path: &Path) -> Option<&Path> {
     path.ancestors().find(|above| above.join(NOTE).is_file() && above.join(LAYERS).is_dir())
 }
 
-/// Fails if `directory` is in a store, or would be: `act` is what was asked for.
+/// Fails if `directory`, which may not exist yet, is in a store.
 ///
-/// # Errors
-/// With `act` and `directory`.
+/// # Errors Names `act`, which the user has asked for, and `directory`.
 pub fn refuse_in_store(act: &'static str, directory: &Path) -> Result<(), Error> {
     let absolute = path::absolute(directory).on(act, directory)?;
     let there = absolute.ancestors().find_map(|above| above.canonicalize().ok());
@@ -108,9 +107,8 @@ impl Store {
         let text = fs::read(&note).on("cannot open the store", path)?;
         let owner = fs::metadata(&note).on("cannot look at", &note)?.uid();
         if owner != rustix::process::geteuid().as_raw() {
-            // Another user's overlays are written and read with other options.
-            // In another namespace the id is not the owner's, or stands for all that are not
-            // mapped.
+            // Another user's overlays are written and read with other options. In another user
+            // namespace the id may be the overflow id, which names no user.
             let why = if is_first_user_namespace() {
                 format!("it is the store of user {owner}")
             } else {

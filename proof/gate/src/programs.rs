@@ -145,7 +145,7 @@ fn unknown(programs: &[TestProgram], quick: &[&str], tests: &[(&str, &[&str])]) 
     (!lines.is_empty()).then_some(lines)
 }
 
-/// Returns the test program of which cargo's message tells.
+/// Returns the test program that cargo's message names.
 fn program(message: &str) -> Option<TestProgram> {
     let message: Value = serde_json::from_str(message).ok()?;
     if message["profile"]["test"] != true {

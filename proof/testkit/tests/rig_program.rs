@@ -60,7 +60,7 @@ fn listed(path: &Path) -> bool {
 fn a_rig_stands_after_up_has_returned_and_goes_with_down() {
     let mounted = Mounted::new(&["up", "--fs", "ext4", "--size", "64M", "--flush", "8ms"]);
     assert!(listed(mounted.path()));
-    // The process that set the rig up is dead; the rig must not be taken for stale.
+    // The process that set the rig up is dead. The rig must not count as stale.
     assert_eq!(rig(&["reap"], None).0, 0);
     assert!(listed(mounted.path()));
 

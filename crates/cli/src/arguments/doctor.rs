@@ -42,8 +42,8 @@ pub struct Doctor {
     /// Measure where Docker keeps its layers, and look at its storage driver and set-up
     ///
     /// DOCKER_HOST names another socket than /var/run/docker.sock. Needs root, unless dockerd is
-    /// rootless. With COMMAND, which may be a script that calls `docker build`: tell the steps of
-    /// builds apart, in place of a disk. With --context: measure what sending of DIR costs.
+    /// rootless. With COMMAND, which may be a script that calls `docker build`: show the steps of
+    /// builds, in place of a disk. With --context: measure what sending of DIR costs.
     #[arg(long, conflicts_with_all = ["path", "podman", "containerd", "buildkit", "read"])]
     pub docker: bool,
     /// Measure where Podman keeps its layers, and look at its storage driver and set-up
@@ -71,7 +71,7 @@ pub struct Doctor {
         conflicts_with_all = ["path", "quick", "full", "fail_on"])]
     pub context: Option<PathBuf>,
     /// Keep the record of a command in FILE: one JSON object a line
-    // Where an option conflicts with `command`, clap takes `requires` for met.
+    // clap does not check `requires` for an option that conflicts with `command`.
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath,
         requires = "command",
         conflicts_with_all = ["path", "quick", "full", "context", "read", "podman", "containerd"])]
@@ -105,8 +105,8 @@ pub struct Doctor {
     pub support_bundle: Option<PathBuf>,
     /// Run COMMAND once, and say how long it waits for syncs, in place of a disk
     ///
-    /// Nothing is held. The report goes to standard error, with --json, too. The exit code is
-    /// the command's. Of `docker build` and other clients of builders, the steps are told apart, if
+    /// Nothing is held. The report goes to standard error, with --json, too. The exit code is the
+    /// command's. For `docker build` and other clients of builders, the report shows each step, if
     /// root runs doctor and `synconce setup` was made.
     #[arg(last = true, value_name = "COMMAND",
         conflicts_with_all = ["path", "quick", "full", "context"])]

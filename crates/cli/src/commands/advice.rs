@@ -129,7 +129,7 @@ fn throw_away(
     let mut lines: Vec<_> = old_target::line(private, old).into_iter().collect();
     lines.push(format!("files that it wrote{} {then}", places(record)));
     if installs.lists && !private.in_root {
-        // apt takes a list that is there for one that it has fetched.
+        // apt would use an empty or half-written list as if it had been fetched whole.
         lines.push("    rm -rf /var/lib/apt/lists/*".to_owned());
     }
     lines.extend(again(record, private).ok().map(|line| format!("    {line}")));
@@ -153,16 +153,16 @@ pub fn steps(
     Ok(packages::steps(&record.started, last_boot(record), now.as_secs(), root))
 }
 
-/// How it is known that a run installed packages in a system that can be mended.
+/// The evidence that a run installed packages in a system that can be mended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Installed {
-    /// By its command.
+    /// The command of the run installs packages.
     Known,
-    /// By dpkg's files. Another program can have changed them at the same time.
+    /// dpkg's files changed during the run. Another program can have changed them.
     Perhaps,
 }
 
-/// Returns how it is known that the run installed packages in the system at `root`, or why packages
+/// Returns the evidence that the run installed packages in the system at `root`, or why packages
 /// cannot be mended. Without `--root`, no marker shows later which root the run changed.
 fn installed(
     record: &RunRecord,
@@ -191,7 +191,7 @@ fn installed(
     }
 }
 
-/// Returns what is left to do about the run `id` after [`steps`]. `root` is the target of `--root`.
+/// Returns what the user does about the run `id` after [`steps`]. `root` is the target of `--root`.
 pub fn after_steps(
     record: &RunRecord,
     private: &Private,
@@ -311,7 +311,7 @@ fn again(record: &RunRecord, private: &Private) -> Result<String, CalledByProgra
     };
     let line = shell(&words);
     let directory = &private.directory;
-    // A record may have no directory: that of the run was removed.
+    // The record has no directory if the directory of the run was removed.
     if directory.as_os_str().is_empty() || env::current_dir().is_ok_and(|here| here == *directory) {
         return Ok(line);
     }

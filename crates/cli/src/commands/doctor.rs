@@ -114,8 +114,8 @@ impl Outputs {
         errors.reduce(CommandError::and).map_or(Ok(()), Err)
     }
 
-    /// Writes the bundle about `error`, because of which there is no report: an engine that does
-    /// not answer is a reason to ask for help. Returns `error`, and why there is no bundle.
+    /// Writes a bundle that has `error` in place of a report: a user also asks for help if an
+    /// engine does not answer. Returns `error`, and why there is no bundle.
     fn failed(&self, error: CommandError) -> CommandError {
         // A signal has no message.
         if error.lines.is_empty() {

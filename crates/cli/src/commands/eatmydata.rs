@@ -26,7 +26,7 @@ const NAME: &str = "eatmydata";
 /// Where dash(1), the interpreter of the script, looks for programs if PATH is unset.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// As many links as the kernel follows in one path (path_resolution(7)).
+/// The kernel follows at most this number of links in a path (path_resolution(7)).
 const MAX_LINKS: usize = 40;
 
 /// Acts as eatmydata if the program was called by that name, or by a link that leads to that

@@ -13,7 +13,8 @@ pub struct CommandError {
     /// What is wrong.
     pub lines: Vec<String>,
     hint: Option<String>,
-    /// The signal by which the command ends, as the caller of an interrupted program expects.
+    /// The signal that ends the command: the caller of an interrupted program expects a death by
+    /// the signal.
     signal: Option<i32>,
     /// Whether the reader of the output has ended, as `head` does.
     reader_ended: bool,
@@ -43,8 +44,8 @@ impl CommandError {
         Self { hint, ..self }
     }
 
-    /// Adds the message of `other`, and its hint if there is none. An error that has a message of
-    /// its own is told also where a reader has ended.
+    /// Adds the message of `other`, and its hint if there is none. If the reader of the output has
+    /// ended and `other` is another error, the message is printed.
     #[must_use]
     pub fn and(mut self, other: Self) -> Self {
         self.lines.extend(other.lines);

@@ -314,8 +314,8 @@ fn names(error: &Error, kind: ContextKind, is: impl Fn(&str) -> bool) -> bool {
     matches!(error.get(kind), Some(ContextValue::String(text)) if is(text))
 }
 
-/// Returns the first of `words` if it was taken for a command of synconce and is a program, a path,
-/// or meant as a command by `--` before it.
+/// Returns the first of `words` if the parser read it as a verb of synconce, but it is a program or
+/// a path, or stands behind `--`.
 fn mistaken_for_a_command(error: &Error, words: &[String], is_command: bool) -> Option<String> {
     let is_other = |word: &str| is_command || word.contains('/') || is_program(word);
     let first = words.first()?;

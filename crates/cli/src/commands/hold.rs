@@ -236,7 +236,7 @@ fn in_child(act: impl FnOnce() -> Result<(), CommandError>) -> Result<ExitCode, 
                 _ => exit::FAILED.into(),
             })
         }
-        // Only a signal could not end it.
+        // The verb works without a child process, but a signal cannot end it then.
         Err(_) => act().map(|()| ExitCode::SUCCESS),
     }
 }
@@ -250,7 +250,7 @@ fn end(named: &NamedHold) -> Result<(), CommandError> {
     let name = known(&named.name)?;
     match stop(&name, &say_waiting)? {
         Stopped::NotInForce => {
-            // Of a hold without a file nothing says which paths it had.
+            // Only the file of a hold says which paths the hold has.
             if let Ok(config) = Config::read(&named.name) {
                 refuse_unmarked(&config)?;
             }

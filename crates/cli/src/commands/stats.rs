@@ -25,7 +25,7 @@ impl Clock {
     }
 }
 
-/// How a run was asked for, as far as its statistics say so.
+/// The options of a run that its statistics show.
 pub struct Manner {
     /// Whether the filter answered: then no calls are counted.
     pub sealed: bool,
@@ -69,8 +69,8 @@ struct Stats<'a> {
     waited_micros: Option<[u64; 2]>,
 }
 
-/// Prints the statistics of `finished`: as JSON to `output`, or as a table to standard error. Of a
-/// command that was not started there is no table.
+/// Prints the statistics of `finished`: as JSON to `output`, or as a table to standard error.
+/// Prints no table if the command was not started.
 pub fn print(finished: &Finished, clock: &Clock, manner: &Manner, output: Output) {
     let balance = &finished.balance;
     let stats = Stats {

@@ -66,8 +66,8 @@ struct Shown {
     /// Whether the run counts for the exit code: root's runs do not count for a user.
     #[serde(skip)]
     counts: bool,
-    /// Whether only a marker in `--root` names the run: no word of that marker is repeated as
-    /// a command.
+    /// Whether only a marker in `--root` names the run. Then no word of that marker is printed as a
+    /// command.
     #[serde(skip)]
     is_unknown: bool,
 }
@@ -131,7 +131,7 @@ struct FoundState {
     runs: Vec<Shown>,
     holds: Vec<HoldReport>,
     steps: Vec<HeldSteps>,
-    /// Those of root's engines, for another user.
+    /// The held steps of root's engines, which another user sees, too.
     steps_of_root: Vec<HeldSteps>,
     /// Whether everything could be read.
     is_whole: bool,
@@ -312,7 +312,8 @@ fn alive(run: Live) -> Shown {
 /// `--root`, and `in_root` are the runs whose markers it has.
 fn advise(runs: &mut [Shown], root: Option<&Path>, in_root: &HashSet<RunKey>) {
     let cut_short = runs.iter().filter(|run| run.state == "interrupted" && !run.is_unknown);
-    // Those of earlier boots included: a container can have another boot id on the same kernel.
+    // With runs of earlier boots: a container that is made anew has another boot id on the same
+    // kernel.
     let mut left = processes_of(&cut_short.map(Shown::run).collect());
     for run in runs.iter_mut().filter(|run| run.state == "interrupted") {
         run.running = left.remove(&run.run()).unwrap_or_default();

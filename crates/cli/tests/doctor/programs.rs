@@ -104,12 +104,12 @@ fn waits_of_dpkg_that_a_remedy_saves_are_named_first(place: &Place) {
         root.sh("find /usr/share/man/man7 -type f").is_empty()
             && root.path("usr/share/doc/manpages/copyright").exists()
     );
-    // As the scripts of Java and PostgreSQL do. It fails without the directory.
+    // The packages of Java and PostgreSQL do this in their scripts. It fails without the directory.
     root.sh("update-alternatives --install /usr/bin/editing editing /bin/sed 1 \
         --slave /usr/share/man/man7/editing.7 editing.7 /etc/debian_version");
     root.rig.disk().set_latency(Latency::of_flush(Duration::ZERO)).unwrap();
 
-    // Without the remedy, the database is up to date again.
+    // After the undo of the remedy, the database is kept up to date again.
     type_line(&root, man_db, "undo");
     assert!(root.path("var/lib/man-db/auto-update").exists());
     root.sh("debconf-show man-db | grep -q 'man-db/auto-update: true'");

@@ -114,7 +114,7 @@ fn a_marker_without_a_boot_is_no_reason_to_wipe_without_asking() {
         fixture.ok("start");
         fs::write(fixture.file(), "old").unwrap();
         crash(fixture);
-        // As an older version wrote it in such a sandbox.
+        // An older version wrote such a marker in such a sandbox.
         edit(place, |record| record["boot"] = "".into());
         let decide = ["hold recover t --keep", "hold recover t --wipe"];
         fixture.fails("recover", &[&["it is unknown whether"], &decide[..]].concat());

@@ -102,7 +102,7 @@ fn a_mount_in_the_directory_of_an_overlay_keeps_no_wipe_from_its_renames() {
         fixture.ok("start");
         fs::write(above.join("databases/data"), "old").unwrap();
         crash_at(place, &[above.join("databases")]);
-        // As a start that was killed leaves it.
+        // A killed start leaves such a mount.
         let point = above.join(".synconce-hold/databases/lower");
         sh(place, &format!("mount -t tmpfs -o mode=700 left {}", point.display()));
         fixture.ok("recover --wipe");

@@ -1,5 +1,5 @@
-//! What a process meets at a held file: the limits of a mount point, its locks, and the syncs that
-//! stay real.
+//! How a held file differs from an ordinary one: it is a mount point, its locks are separate, and
+//! some syncs stay real.
 
 use crate::support::{HoldOnRig, end, sh, with_hold};
 use rustix::fs::{FlockOperation, flock};

@@ -222,7 +222,7 @@ fn what_puts_files_back_follows_no_link_that_was_planted() {
         ] {
             let hostile = Hostile::new(place);
             hostile.reach(When::SetAside);
-            // As the entrypoints of containers do.
+            // Entrypoints of containers call `chown -R` like this.
             hostile.root("chown -R 4321 app/data/.synconce-aside-t-1");
             let journal = place.read("state/holds/t.aside.json");
             let journal: serde_json::Value = serde_json::from_str(&journal).expect("JSON");

@@ -1,4 +1,4 @@
-//! What a process meets in a held directory: the limits of an overlay, and those of the disk.
+//! How a held directory differs from an ordinary one: the limits of overlays, and of the disk.
 
 use crate::support::{HoldOnRig, configure, sh, with_hold};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, inotify};
@@ -139,9 +139,8 @@ fn a_quota_of_btrfs_limits_a_held_directory() {
     });
 }
 
-/// The overlay has one device number for the files of all subvolumes. `find` and `du` then take a
-/// subvolume for a loop, and `rsync -H` copies a hard link of one subvolume in place of that of
-/// another.
+/// The overlay has one device number for the files of all subvolumes. `find` and `du` then report a
+/// subvolume as a loop, and `rsync -H` links a file to a file of another subvolume.
 #[test]
 fn a_directory_with_a_subvolume_below_is_not_held_and_a_subvolume_is() {
     isolated(|place| {
@@ -245,7 +244,7 @@ fn the_blocks_that_ext4_reserves_for_root_do_not_limit_a_held_directory() {
         let unlimited = fill(place, &held);
         fixture.ok("stop");
         assert!(unlimited > limited + (32 << 20), "{limited} and {unlimited}");
-        // As before the hold.
+        // The limit is back after the stop.
         assert!(fill(place, &held) < limited + (1 << 20));
     });
 }

@@ -1,5 +1,4 @@
-//! Layers of overlays in held directories: their attributes are neither lost nor taken for those of
-//! the hold.
+//! Layers of overlays in held directories: a hold neither removes nor uses their attributes.
 
 use crate::crashes::crash_at;
 use crate::support::{HoldOnRig, sh, with_hold};

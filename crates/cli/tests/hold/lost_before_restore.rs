@@ -252,7 +252,7 @@ pub const AT_FIRST_JOURNAL: [&str; 6] =
 const AT_LATER_JOURNAL: [&str; 6] =
     ["-e", "trace=renameat", "-e", "inject=renameat:signal=SIGKILL", "-P", "t.aside.json"];
 
-/// The recovery that sets the remaining files aside is the one that meets the loss.
+/// The second recovery, which sets the remaining files aside, finds the loss.
 fn lose_between_two_wipes<'a>(place: &'a Place, at: &[&str]) -> HoldOnRig<'a> {
     let fixture = on_a_late_disk(place);
     fixture.ok("start");

@@ -47,7 +47,7 @@ fn lose_again_and_kill(place: &Place, call: &str, when: usize) {
     killed(lose_again(place, call, when));
 }
 
-/// Lets a recovery meet another loss, and kills it at its call number `when` of `call`.
+/// Lets a recovery find another lost write, and kills it at its call number `when` of `call`.
 fn lose_again(place: &Place, call: &str, when: usize) -> Finished {
     let (trace, kill) =
         (format!("trace=syncfs,{call}"), format!("inject={call}:signal=SIGKILL:when={when}"));

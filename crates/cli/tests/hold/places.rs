@@ -83,7 +83,8 @@ const CHANGES: &[PlaceChange] = &[
     within(CONTAINER, ["a container with another volume", "mount --bind kept $at", ANOTHER]),
 ];
 
-/// Makes mkfs.ext4(8) write an earlier time than that of the disk of the hold: it writes seconds.
+/// Makes mkfs.ext4(8) write a time before the one of the hold's disk. Without this both could have
+/// the same time, which is in whole seconds.
 const EARLIER: &str = "E2FSPROGS_FAKE_TIME=$(($(date +%s) - 9))";
 
 /// Makes a hold on a disk of its own and crashes it; makes spare disks before. Returns the hold
@@ -240,7 +241,7 @@ fn a_recovery_that_was_killed_after_its_renames_goes_on() {
         let (fixture, _) = crashed(place, "wipe");
         let marker = place.read("state/holds/t.json");
         fixture.ok("recover");
-        // As if the process had been killed before the marker was removed.
+        // Simulates a kill before the removal of the marker.
         place.write("state/holds/t.json", &marker);
         fixture.ok("recover");
         assert_eq!(fixture.state(), "off");
@@ -300,7 +301,8 @@ fn the_copy_of_a_held_directory_is_no_reason_to_set_files_aside() {
         fixture.ok("start");
         fs::write(fixture.file(), "old").unwrap();
         let at = fixture.rig.path().display().to_string();
-        // As a backup of the whole disk does. A held path is a file system of its own.
+        // A backup of the whole disk copies the files like this. A held path is a file system of
+        // its own.
         sh(place, &format!("mkdir backup; cp -a --one-file-system {at}/. backup/"));
         fixture.ok("stop");
         sh(place, &format!("rm -rf {at}/.synconce-hold; cp -a backup/.synconce-hold {at}/"));
@@ -365,7 +367,7 @@ fn a_snapshot_that_was_restored_is_not_set_aside_unasked() {
 fn a_crash_after_the_marks_were_removed_is_recovered_by_the_file_of_the_hold() {
     isolated(|place| {
         let (fixture, _) = crashed(place, "wipe");
-        // As a stop or a recovery that was cut short leaves them.
+        // A stop or a recovery that is cut short leaves this state.
         fs::remove_dir_all(fixture.rig.path().join(".synconce-hold")).unwrap();
         edit(place, |record| record["ending"] = true.into());
         fixture.ok("recover");

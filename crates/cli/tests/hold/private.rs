@@ -192,7 +192,7 @@ fn a_copy_of_any_user_does_not_keep_the_hold() {
         let remount =
             format!("nsenter --user --mount --target {} mount -o remount,rw", process.pid());
         sh(place, &format!("! {remount} {held} 2>&1"));
-        // As the next boot does.
+        // The next boot calls `recover`.
         fixture.ok("recover");
         assert_eq!(fs::read_to_string(&data).unwrap(), "data");
         end(process);

@@ -217,7 +217,7 @@ fn nothing_starts_on_files_of_which_only_a_part_is_put_back() {
         let (status, _) = fixture.status();
         assert_eq!(status["advice"], "synconce hold restore t");
         assert_eq!(status["reason"], "files that were set aside are not all put back");
-        // As the daemon's unit does after the next boot.
+        // The daemon's unit calls `recover` after the next boot.
         let said = fixture.ok("recover");
         assert!(said.contains("hold t: put back "), "{said}");
         assert_eq!(content(fixture), ["old", "old"]);

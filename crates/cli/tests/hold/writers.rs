@@ -13,12 +13,13 @@ use synconce_testkit::harness::{StartedCommand, binary, eventually, finish};
 /// What keeps a file below a held directory in use.
 const USERS: [&str; 3] = ["exec 3<>data", "exec 3<data", ":"];
 
-/// The command of a container. Its mounts are those of the test, but for /proc.
+/// The command of a container, which has the mounts of the test and a /proc of its own.
 const CONTAINER: &str = "exec \"$0\" hold start ./t.toml";
 
-/// Starts a start, and stops it before its first mount, after its look at the processes.
+/// Calls `start`, and stops the process by SIGSTOP after it has looked at all processes and before
+/// its first mount.
 fn stopped(fixture: &HoldOnRig<'_>) -> (StartedCommand, Pid) {
-    // Of the start before.
+    // An earlier start has left its trace.
     let _ = fs::remove_file(fixture.place.path("trace"));
     let stop = ["-e", "inject=fsopen:signal=STOP:when=1"];
     let start = traced_verb(fixture, "start", "fsopen", &stop);

@@ -8,8 +8,9 @@ fn a_program_that_reads_the_disk_finds_there_what_it_synced() {
     isolated(|place| {
         let rig = Rig::builder().size(64 << 20).mount_options("commit=300").up().unwrap();
         let (data, device) = (rig.path().join("data"), rig.device().display());
-        // As `grub-install` does for block lists: it flushes the device, asks for the place of a file,
-        // changes the file, syncs it, and reads it on the device. A program that it starts is held.
+        // `grub-install` does this for block lists: it flushes the device, asks for the place of a
+        // file, changes the file, syncs the file, and reads it on the device. A program that it
+        // starts is held.
         let script = format!(
             "open(my $disk, '<', '{device}') or die; ioctl($disk, 0x1261, 0) or die; \
              open(my $file, '>', '{0}') or die; print $file 'early'; $file->flush; \

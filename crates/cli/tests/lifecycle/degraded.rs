@@ -56,7 +56,7 @@ fn the_runtime_directory_of_another_user_hides_no_marker() {
             seen.stderr.contains("hint: env --unset=XDG_RUNTIME_DIR synconce status\n"),
             "{seen:?}"
         );
-        // A directory that was not read is not taken for an empty one.
+        // A directory that could not be read does not count as empty.
         assert!(status(place, ALICE, &["--clear", &id]).status.success());
         assert_eq!(look().status.code(), Some(125));
     });

@@ -1,5 +1,5 @@
-//! A frozen file system (`fsfreeze`) makes the marker and the commit wait: the user is told, and
-//! Ctrl-C is told what is true.
+//! A frozen file system (`fsfreeze`) makes the marker and the commit wait: a notice says so, and
+//! another says what Ctrl-C does.
 
 use rustix::process::Signal;
 use std::os::unix::process::ExitStatusExt;

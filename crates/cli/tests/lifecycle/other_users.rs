@@ -1,5 +1,5 @@
-//! What root's `status` finds of other users and in other directories, and what a user's
-//! `status` finds of root, whatever those users have put there.
+//! What root's `status` shows of other users and of other directories, also if these users planted
+//! files there; and what a user's `status` shows of root.
 
 use super::foreign::mount_silent;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
@@ -153,7 +153,7 @@ fn steps_that_roots_engines_held_are_shown_to_a_user_beside_the_users_own() {
         let rows: serde_json::Value = serde_json::from_str(&json).unwrap();
         let owners = rows.as_array().unwrap().iter().map(|row| row["owner"].as_u64());
         assert_eq!(owners.collect::<Vec<_>>(), [Some(ALICE.into()), Some(0), Some(0)], "{json}");
-        // Metrics are those of one user: an engine has one line of each.
+        // Metrics have the steps of one user only, so that each metric has one line for an engine.
         let metrics = status(ALICE, &["--format", "prometheus"]).stdout;
         assert!(metrics.contains("held_total{engine=\"podman\"} 1\n"), "{metrics}");
         assert!(!metrics.contains("docker"), "{metrics}");

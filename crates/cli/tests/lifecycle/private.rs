@@ -125,8 +125,8 @@ fn clearing_removes_both_parts_and_a_private_part_alone_goes_with_the_next_run()
         assert_eq!(all("state/runs"), Vec::<PathBuf>::new());
         assert_eq!(all(&format!("{SECRET}/var/lib/synconce/runs")), Vec::<PathBuf>::new());
 
-        // As after a kill between the removals of the two files, while another run is in
-        // flight.
+        // A kill between the removals of the two files leaves the private file, while another run
+        // is in flight.
         place.remove("go");
         let alone = place.write("state/runs/20260101T000000Z-00000000.private", "{}");
         let script = "sync data; touch ready; until [ -e go ]; do sleep 0.01; done";

@@ -136,9 +136,10 @@ fn the_command_stays_real_if_synconce_real_is_killed() {
 #[test]
 fn the_commands_end_is_known_whenever_its_parent_is_killed() {
     isolated(|place| {
-        // With a pause, the caller learns of the killed parent before it gets the command as a
-        // child: without a wait for that, one in ten fails. Without a pause, the command ends
-        // before its parent does: if that reaps the command before it reports, one in four fails.
+        // With a pause, the caller notices the killed parent before it becomes the command's new
+        // parent. If it did not wait for that, one in ten would fail. Without a pause, the command
+        // ends before its parent. If the parent reaped the command before it reports, one in four
+        // would fail.
         let many = r#"i=0
             while [ $i -lt 50 ]; do
                 "$SYNCONCE" real -- sh -c 'sleep 0.0$1; kill -9 $PPID; sleep 0.01; exit 7' sh $((i % 2))

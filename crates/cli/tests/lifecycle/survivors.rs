@@ -79,11 +79,11 @@ fn said_of_survivors(place: &Place, options: &[&str], script: &str) -> String {
 fn only_a_survivor_whose_syncs_were_held_is_named() {
     isolated(|place| {
         let said = |script: &str| said_of_survivors(place, &[], script);
-        // As an agent, or a reader of the command's output: it never syncs. The command does.
+        // An agent, or a reader of the command's output, never syncs. The command syncs.
         let agent = daemon("survive('agent')");
         let run = said(&format!("{agent} wait_for('agent'); sync_file('data');"));
         assert_eq!(run, "");
-        // As a database server: the sync is one of a child that goes on.
+        // In a database server a child syncs, and then runs on.
         let child = "if (!fork) { sync_file('data'); survive('child') } wait_for('child')";
         let server = daemon(&format!("{child}; survive('server')"));
         let run = said(&format!("{server} wait_for('server');"));

@@ -1,5 +1,5 @@
-//! What a user meets beside the work itself: help, short forms, messages, JSON, abbreviated
-//! IDs, manual pages and completion.
+//! The command line apart from its work: help, short forms, messages, JSON, abbreviated IDs, manual
+//! pages and completion.
 //!
 //! Every test runs isolated (see `harness::isolated`), as root. A test whose program is not
 //! installed is ignored, and prints why.

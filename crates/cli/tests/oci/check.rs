@@ -155,7 +155,7 @@ fn a_check_names_daemons_that_the_set_up_does_not_reach(place: &Place) {
     let check = || check(place, &["docker"]).stderr;
     let part = "; hold its steps in the Dockerfile";
     let named = |name: &str| format!("printf {name} >/proc/self/comm; sleep 1000; true");
-    // As the dockerd of a snap. The flag is `$0` of the shell.
+    // The dockerd of a snap reads this file. The flag is `$0` of the shell.
     let file = "/var/snap/docker/1/config/daemon.json";
     let (flag, reads) = (format!("--config-file={file}"), format!("that reads {file}"));
     let unshare = ["unshare", "--pid", "--fork", "--kill-child"];
@@ -213,7 +213,7 @@ fn a_check_knows_the_systems_containerd_and_the_mounts_of_its_hold(place: &Place
         daemon
     };
     setup(place, &["containerd"]);
-    // As that of k3s: another configuration, and the same name.
+    // The containerd of k3s has the same name and another configuration.
     let other = place.path("agent.toml");
     fs::write(&other, configuration(&place.path("agent"))).unwrap();
     let daemon = start(other.to_str().unwrap());

@@ -336,7 +336,7 @@ fn a_daemon_that_cannot_be_asked_is_one_line_and_a_hint(place: &Place) {
             format!("cannot ask {program} at tcp://10.0.0.1:1: only unix://PATH can be asked");
         let elsewhere = format!("hint: synconce doctor {flag}, where the engine runs");
         assert_fails(&ended, [&why, &elsewhere]);
-        // As systemd does; as rootlesskit does; as in a container, whose program is not started.
+        // The socket is systemd's; rootlesskit's; of a container, whose program is not started.
         let directory = "hint: synconce doctor DIRECTORY, with that of its data";
         let named = format!("$0 = '{program}'");
         for (act, why, hint) in [

@@ -70,8 +70,7 @@ fn causes_of_podman_are_named_first(place: &Place) {
         );
         place.write("storage.conf", &text);
         if cause == "no-native-diff" {
-            // As after the use of a mount program that is no longer configured: Podman still uses
-            // it.
+            // Podman still uses a mount program that was configured once.
             fs::create_dir_all(root.join("overlay")).unwrap();
             fs::write(root.join("overlay/.has-mount-program"), "true").unwrap();
         }

@@ -1,4 +1,4 @@
-//! `synconce doctor -- docker build`: the steps of the build are told apart, and none is held.
+//! `synconce doctor -- docker build`: the report has the steps of the build, and none is held.
 
 use crate::bundles::{BARE, Runtime, config, with_profile};
 use crate::engines::buildkit::{self, BuildKit, ON_CONTAINERD, Worker};
@@ -95,7 +95,7 @@ fn buildkits_steps_are_told_apart_with_each_worker(place: &Place) {
     containerd.stop();
 }
 
-/// Asserts that `report` tells the steps of [`THREE`] apart, which `engine` executed.
+/// Asserts that `report` has each step of [`THREE`], which `engine` executed.
 fn assert_told_apart(engine: &str, report: &Value) {
     let steps = report["build"]["steps"].as_array();
     let steps = steps.unwrap_or_else(|| panic!("{engine}: {report:#}"));

@@ -85,8 +85,8 @@ fn words(count: u64) -> [String; 4] {
     ["/step", "syncs", "/synced", &count.to_string()].map(str::to_owned)
 }
 
-/// Returns a function that calls `run` with the command of a container. The command syncs as often
-/// as the function is told.
+/// Returns a function that calls `run` with the command of a container. The argument of the
+/// function is the number of syncs.
 fn syncing(run: impl Fn(&[&str]) -> Finished) -> impl Fn(u64) -> Finished {
     move |count| run(&words(count).each_ref().map(String::as_str))
 }

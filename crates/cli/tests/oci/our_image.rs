@@ -44,7 +44,8 @@ pub fn trials() -> Vec<Trial> {
     ]
 }
 
-/// Returns a copy of the tested binary as small as that of a release.
+/// Returns a copy of the tested binary without debug information, as small as the binary of a
+/// release.
 fn stripped(place: &Place) -> PathBuf {
     let stripped = place.path("synconce");
     let strip = finish(Command::new("strip").arg("-o").arg(&stripped).arg(binary()));
@@ -93,7 +94,8 @@ fn installing_block(text: &str) -> &str {
     blocks.find(|block| block.contains("apt-get")).expect("a block")
 }
 
-/// Below a Debian image, with the network of the machine: this dockerd has no bridge.
+/// The block is appended to a Debian image. Steps use the network of the machine, because this
+/// dockerd has no bridge.
 fn the_block_of_the_readme_and_the_guide_builds_as_it_is_pasted(place: &Place) {
     let block = installing_block(README);
     assert_eq!(block, installing_block(GUIDE));

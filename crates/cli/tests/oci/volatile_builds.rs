@@ -180,7 +180,7 @@ fn with_mounts_have_the_same_files_and_keep_their_cache(place: &Place) {
     let docker = world.start();
     let secret = place.write("secret", "the secret\n");
     let secret = format!("id=key,src={}", secret.display());
-    // A client of BuildKit takes any socket for that of an agent.
+    // A client of BuildKit accepts any socket as the socket of an ssh agent.
     let agent = format!("{SHORT}/agent");
     let _agent = UnixListener::bind(&agent).unwrap();
     let agent = format!("default={agent}");

@@ -156,9 +156,9 @@ const STILL_OPEN: [UnmountWay; 2] = [
     ),
 ];
 
-/// The ways that each kind of file system goes in a sealed run, by their names: it is written out
-/// by its last unmount, by its last descriptor, by a freeze, or from the upper directory of an
-/// overlay. The other ways differ in what sees the mounts. No file system takes part in that.
+/// The names of the ways that each kind of file system supports in a sealed run: the last unmount,
+/// the close of the last descriptor, a freeze, or the upper directory of an overlay writes it out.
+/// The other ways differ in what sees the mounts. No file system takes part in that.
 const WRITTEN_OUT: [&str; 6] = [
     "umount",
     "umount, lazy",
@@ -179,8 +179,8 @@ const NO_DISKS: [UnmountWay; 3] = [
     since("FUSE", "make() { bindfs mnt other; }; each"),
 ];
 
-/// Defines `each`, which calls `make` before each way in which such a mount ends, and unmounts the
-/// disk at last. A server of FUSE ends a moment after its mount.
+/// Defines `each`, which calls `make` before each way to end such a mount, and then unmounts the
+/// disk. A server of FUSE ends a moment after its mount.
 const EACH: &str = r#"each() {
     mkdir -p low; mount $device mnt
     for end in 'umount other' 'umount -l other' 'umount -f other' \

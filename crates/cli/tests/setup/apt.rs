@@ -273,7 +273,7 @@ fn a_diversion_of_another_tool_stops_the_set_up_but_no_undo_and_the_printed_comm
         ]);
         divert.args(["/usr/bin/apt-get.distrib", "--add", "/usr/bin/apt-get"]);
         assert_eq!(EndedCommand::run(&mut divert).code, Some(0));
-        // As eatmydata's hooks for Debian's installer do it.
+        // eatmydata's hooks for Debian's installer write such a script.
         if way == "--rename" {
             place.program("usr/bin/apt-get");
             place.write("usr/bin/apt-get", "exec eatmydata apt-get.distrib\n");

@@ -132,7 +132,7 @@ fn exit_codes_signals_scripts_and_daemons_are_those_of_the_real_programs() {
         assert_eq!(code("dpkg -i /root/none.deb"), Some(2));
         assert_eq!(code("apt-get install none"), Some(100));
         assert_eq!(code("dpkg --compare-versions 2 lt 1"), Some(1));
-        // dpkg hears the signal of its own package's script.
+        // The script of the package sends the signal to dpkg.
         let killed = "sh -c 'echo $$ >/root/victim; exec dpkg -i /root/slow-1.deb' || echo $?";
         let said = root.sh(killed);
         assert!(said.ends_with("143\n"), "{said}");
@@ -344,8 +344,8 @@ fn what_the_trial_of_a_run_prints_is_no_reason_for_real_syncs() {
         assert!(!ended.stderr.contains("without a hold"), "{ended:?}");
         assert!(ended.stderr.contains("libeatmydata.so, which drops syncs"), "{ended:?}");
         assert_eq!(root.sh("cat /root/environment"), "mine r s because w\n");
-        // As apt starts dpkg: scripts look for dpkg by this path, as `pkill -f ^/usr/bin/dpkg`
-        // does.
+        // The same path as without the wrapper: scripts look for it, such as `pkill -f
+        // ^/usr/bin/dpkg`.
         assert_eq!(root.sh("cat /root/caller"), "/usr/bin/dpkg -i /root/environment-1.deb ");
         root.down();
     });

@@ -336,7 +336,7 @@ fn a_dpkg_that_was_removed_with_the_directory_of_the_programs_is_named_by_its_pa
     assert_eq!(place.setup(&["apt", "--check"]).code, Some(0));
 }
 
-/// As the author of an image may write it, which knows the content of many files of the host.
+/// The author of an image can write such a file: many files of a host have contents that are known.
 #[test]
 fn a_journal_that_leads_out_of_the_target_undoes_nothing() {
     let place = TestRoot::new("journal-outside");

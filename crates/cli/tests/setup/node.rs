@@ -105,7 +105,7 @@ fn a_node_keeps_the_binary_while_a_container_was_made_by_it() {
 #[test]
 fn a_node_that_is_set_up_already_is_not_restarted() {
     let first = Node::start(node("node-again"));
-    // As after a pod that was killed: nothing was undone.
+    // A killed pod undoes nothing.
     first.script.signal(Signal::KILL).expect("it is sent");
     fs::remove_file(first.place.root.join("var/ready")).unwrap();
     let place = TestRoot { root: first.place.root.clone() };
@@ -145,7 +145,7 @@ fn a_binary_of_an_earlier_chart_gives_way_and_the_same_one_of_another_stays() {
     first.script.signal(Signal::KILL).expect("it is sent");
     let place = TestRoot { root: first.place.root.clone() };
     fs::remove_file(place.root.join("var/ready")).unwrap();
-    // As if the chart had installed this binary.
+    // The list says that the chart installed this binary.
     place.write(BINARY, "older");
     let sum = EndedCommand::run(Command::new("sha256sum").arg(place.root.join(BINARY))).stdout;
     let sum = sum.split(' ').next().expect("a sum").to_owned();

@@ -27,7 +27,8 @@ fn a_set_up_and_an_undo_wait_for_another_one() {
             let waiting = StartedCommand::new(&mut command);
             eventually("the command waits", || waiting.text().contains(WAITS));
             assert_eq!(now, place.snapshot(), "{words:?}");
-            // As another one does at its end: a lock of the removed file keeps nothing out.
+            // The other command removes its lock file at its end. A lock of the removed file would
+            // exclude no third command.
             fs::remove_file(&lock).unwrap();
             drop(other);
             assert!(waiting.end().success(), "{}", waiting.text());

@@ -75,9 +75,9 @@ fn case(root: &Path, list: &str, line: &str) -> Option<Case> {
     })
 }
 
-/// Returns the command with less work: two seconds for an option that takes seconds, eight
-/// processes in place of hundreds, 10,000 operations of fsx-linux, and files of 16 MiB for
-/// aio-stress, whose default is 1 GiB each.
+/// Returns the command with less work: two seconds where an option takes seconds, eight processes
+/// instead of hundreds, 10,000 operations of fsx-linux, and files of 16 MiB for aio-stress (default
+/// 1 GiB each).
 fn shortened(command: &str) -> String {
     let mut words: Vec<_> = command.split(' ').map(str::to_owned).collect();
     if words[0] == "aio-stress" {

@@ -1,5 +1,5 @@
-//! Containers with a boot id of their own, as of systemd-nspawn and LXC: the kernel goes on when
-//! such a container is made anew.
+//! Containers with a boot id of their own, such as those of systemd-nspawn and LXC: the kernel
+//! keeps running when such a container is made anew.
 
 use crate::roots;
 use crate::site::{Site, limit};

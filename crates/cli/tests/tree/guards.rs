@@ -230,7 +230,7 @@ fn a_renamed_tree_is_the_same_tree(place: &Place) {
     same("the tree", &wanted, &site.content("stable"));
     place.write("talk/go", "");
     assert!(run.end().success() && run.text().starts_with("2\n"), "{}", run.text());
-    // The old name is free, and what was made of the tree goes on.
+    // The old name is free, and clones of the renamed tree still work.
     site.import("base", &place.path("source"));
     site.keep("stable", "stable", &["/bin/rm", "/data/new"]);
     assert_eq!(site.sh("work", "cat /data/new"), "2\n");
@@ -348,7 +348,7 @@ fn no_store_is_made_in_a_store(place: &Place) {
             let said = format!("synconce: cannot make a store in {}: {why}\n", to.display());
             let refused = site.ends(&["init", to.to_str().unwrap()]);
             assert_eq!((refused.status.code(), refused.stderr), (Some(125), said));
-            // As a store of its own, which an import makes if it is missing.
+            // An import would make this store, because it is missing.
             let mut import = site.place.synconce(&["tree", "import", "new", "source"]);
             let refused = process::run(import.env("SYNCONCE_TREES", &to), limit()).unwrap();
             assert_eq!(refused.status.code(), Some(125), "{refused:?}");

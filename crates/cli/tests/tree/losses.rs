@@ -76,7 +76,7 @@ fn no_commit_forgets(place: &Place, rig: RigBuilder) {
 }
 
 fn a_loss_that_another_store_meets_is_not_forgotten(place: &Place) {
-    // A sync(2) between the write and the end of the run would meet the loss first.
+    // A sync(2) between the write and the end of the run would get the error first.
     let _barrier = without_foreign_syncs();
     a_loss_elsewhere_is_not_forgotten(place, |_, rig| {
         let other = Site::new(place, &rig.path().join("elsewhere"), None);
@@ -162,7 +162,7 @@ fn a_loss_is_counted_before_the_slowest_disk_has_answered(place: &Place) {
 /// The kernel reports the error to the sync that was given up.
 fn a_sync_that_hangs_is_counted(place: &Place) {
     a_loss_elsewhere_is_not_forgotten(place, |_, rig| {
-        // Of the rig alone: the limit is not for the disks of the host.
+        // Only the file on the rig is synced: the limit is too short for the disks of the host.
         let written = rig.path().join("elsewhere/lost").display().to_string();
         let script = format!("{} && sync {written}", write_elsewhere(rig));
         let run = wait_in_run(place, &["--commit-timeout", "1"], &script);
@@ -248,7 +248,8 @@ fn counted(directory: &Path) -> u64 {
     counts.map(|count| count.unwrap().metadata().unwrap().len()).sum()
 }
 
-/// Changes a tree of a store, lets `meets` meet a lost write with another command, and commits.
+/// Changes a tree of a store. `meets` then runs another command, which gets the error of a lost
+/// write. Commits.
 fn a_loss_elsewhere_is_not_forgotten(place: &Place, meets: impl Fn(&Site<'_>, &Rig)) {
     let source = roots::small(place, "source");
     let (rig, site) = Site::on_disk(place, Rig::builder().size(64 << 20).passthrough(false));

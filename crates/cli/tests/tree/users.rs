@@ -108,7 +108,7 @@ fn a_user_with_subordinate_ids_has_trees_of_many_owners(place: &Place) {
     let compared = as_nobody(place, &["diff", "base", "clone"]);
     assert_eq!(compared.status.code(), Some(1), "{compared:?}");
     assert!(compared.stdout.contains("data/moved/inner"), "{compared:?}");
-    // As a user of the tree.
+    // The command runs as a user of the tree.
     let user =
         ["run", "clone", "--user", "user", "--", "/bin/sh", "-ec", "id -u; echo x >/data/new/x"];
     assert_eq!(well(place, &user), "1000\n");
@@ -284,7 +284,7 @@ fn the_store_of_root_is_not_called_that_of_another_user(place: &Place) {
     assert_eq!((refused.status.code(), refused.stderr), (Some(125), wanted));
 }
 
-/// As the author of an image may make them.
+/// The author of an image may make such files.
 fn lists_of_users_that_never_end_keep_no_command_from_its_start(place: &Place) {
     let site = Site::plain(place);
     let source = roots::small(place, "source");

@@ -11,7 +11,7 @@ const NOT_SEEN: &str = "in steps: openat2 and open_by_handle_at with O_SYNC or O
                                    transfers with RWF_SYNC or RWF_DSYNC; syncs by aio, ioctl and \
                                    quotactl; unmounts";
 
-/// How many steps are told apart.
+/// The largest number of steps that have counts of their own.
 const KEPT: usize = 1_000;
 
 /// What is known about steps so far.

@@ -66,7 +66,7 @@ pub(super) fn slow_names(place: &ExaminedPlace, measured: &Measured) -> Option<F
     })
 }
 
-/// Returns the mount option by which a disk's file system writes each new name before the call
+/// Returns the mount option that makes a disk's file system write each new name before the call
 /// returns (mount(8)). On a network file system this option changes only the client's cache.
 fn synchronous_option(place: &ExaminedPlace) -> Option<&'static str> {
     let has = |option: &&str| place.mount_options.split(',').any(|it| it == *option);

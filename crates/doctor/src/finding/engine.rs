@@ -23,7 +23,7 @@ pub(super) const IMPORTS: (f64, &str) = (2_400.0, "containerd syncs its metadata
 /// Files of the workload of copy-ups in a step (docs/guide.md, the end of a step).
 const CHOWNED: f64 = 1_000.0;
 
-/// Takes the setting out by which the roots of build steps are as the engine mounts them. TOML lets
+/// Takes the setting out that leaves the roots of build steps as the engine mounts them. TOML lets
 /// a key be indented and quoted.
 const VOLATILE_ROOTS: &str =
     "sed -i '/^[[:space:]]*[^#]\\{0,1\\}step-root/d' /etc/synconce/oci.toml";

@@ -1,5 +1,5 @@
-//! What an overlay costs whose layers are at the place: syncs of the kernel itself, which no hold
-//! of calls reaches, and writes as those of a container.
+//! Measures an overlay with its layers at the place: the kernel's own syncs, which no hold of calls
+//! reaches, and writes like a container's.
 //!
 //! The overlay is a detached mount: no other process sees it, and it ends with its descriptor.
 

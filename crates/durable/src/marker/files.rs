@@ -118,8 +118,8 @@ impl Armed {
     /// Gives both files their names in `to`. The private file is first, so that a process that
     /// finds the public file finds both.
     ///
-    /// The private file is synced after that, because on ext4 and XFS the same commit of the
-    /// journal then covers the directory: two files cost as many flushes as one.
+    /// The private file is synced after that: on ext4 and XFS the same commit of the journal then
+    /// also covers the directory, so two files cost as many flushes as one.
     pub(super) fn give_names(
         &mut self,
         to: &OwnedFd,

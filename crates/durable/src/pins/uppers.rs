@@ -11,11 +11,11 @@ use synconce_probe::mounts::{DeviceId, Mount, mount_id};
 /// Returns the file system of the upper directory of the overlay `mount`, as seen below `root`
 /// among `mounts`. Returns nothing for any other mount.
 ///
-/// The directory may not be found: a container does not see it, a relative path starts at the
-/// unknown working directory of the process that mounted the overlay, and another file system, such
-/// as the overlay itself, may be mounted there by now. Then this returns all disks with the size of
-/// the overlay, because statfs(2) of an overlay reports its upper file system. For a volatile
-/// overlay this guess is not safe enough, and nothing is returned.
+/// The directory may not be found. In a container it may be invisible. A relative path starts at
+/// the working directory of the process that mounted the overlay, which is unknown. And another
+/// file system, such as the overlay itself, may be mounted there by now. Then this returns all
+/// disks with the size of the overlay, because statfs(2) of an overlay reports its upper file
+/// system. For a volatile overlay this guess is not safe enough, and nothing is returned.
 pub fn uppers_of(mount: &Mount, mounts: &[Mount], root: &Path) -> Vec<DeviceId> {
     let Some(upper) = mount.option("upperdir") else { return Vec::new() };
     match named_upper(mount, &upper, mounts, root) {

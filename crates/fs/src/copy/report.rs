@@ -32,9 +32,9 @@ pub struct CopyReport {
     /// Character devices 0:0, which an overlay with the copy as a layer would treat as removed
     /// files.
     pub whiteouts: Vec<PathBuf>,
-    /// The number of entries that belong to the overflow user or group in the copy: their
-    /// owner or group is not mapped in the user namespace, or is the overflow id itself, which
-    /// looks the same. 0 in the initial namespace.
+    /// The number of entries that belong to the overflow user or group in the copy. Their owner or
+    /// group has no id in the user namespace, or is the overflow id itself: the two cannot be
+    /// distinguished. 0 in the initial namespace.
     pub nobodys: u64,
 }
 

@@ -55,7 +55,7 @@ fn an_archive_that_is_none_or_goes_on_behind_its_end_is_refused() {
     let (archive, _) = packed(tree.path());
     assert_eq!(refused(b""), "cannot unpack the archive: it is empty");
     assert_eq!(refused(&[b'x'; 2048]), "cannot unpack the archive: it is no tar");
-    // As an image of ext4 begins.
+    // An image of ext4 begins with zeros.
     let behind_zeros = [&[0; 1024][..], &[b'x'; 1024]].concat();
     assert_eq!(refused(&behind_zeros), "cannot unpack the archive: it is no tar");
     assert_eq!(refused(b"a text"), "cannot unpack the archive: it is no tar, or it is cut short");

@@ -1,4 +1,4 @@
-//! The owner and the mode of a file that is set aside, for the one that is made anew in its place.
+//! The owner and the mode of a file that is set aside: the new file in its place gets them.
 
 use super::journal::{Journal, Set};
 use super::split;
@@ -45,10 +45,10 @@ pub(crate) fn former(name: &str, path: &Path) -> Result<Option<Owned>, Error> {
     Ok(None)
 }
 
-/// Returns the bits of a mode that are taken from files in `directory`; `None` if nothing is. The
-/// directory that was made for `set` is known, also after a `chown -R`. Another one of root may be
-/// a copy from a backup, or may have been renamed by the user of the directory above: the new file
-/// is not made writable for the group and for others.
+/// Returns which bits of the mode a new file may take from a file in `directory`; `None` if neither
+/// owner nor mode may be taken. The directory that was made for `set` is recognised, also after a
+/// `chown -R`. Another directory of root may be a copy from a backup, or the user of the directory
+/// above may have renamed it there. Then the new file is not writable for the group and for others.
 fn mode_limit(set: &Set, directory: &SafeDirectory) -> Result<Option<Mode>, Error> {
     let all = Mode::RWXU | Mode::RWXG | Mode::RWXO;
     let id = FileId::of_open(directory).on("cannot look at", directory.path())?;

@@ -35,7 +35,8 @@ pub struct Restored {
     pub paths: Vec<PathBuf>,
     /// The files that had these names until now, and where each is kept.
     pub replaced: Vec<(PathBuf, PathBuf)>,
-    /// The directories that still have files: those of `replaced`, and what was set aside later.
+    /// The directories that still have files: the directories of `replaced`, and those of files
+    /// that were set aside later.
     pub kept: Vec<PathBuf>,
     /// Whether the hold is still interrupted, because its recovery was cut short.
     pub is_interrupted: bool,
@@ -74,8 +75,7 @@ fn is_interrupted(journal: &Journal) -> Result<bool, RestoreError> {
     match HoldRecord::read(&journal.name) {
         Ok(None) => return Ok(false),
         Ok(Some(record)) => {
-            // Without the boot id, a hold that is in force could not be told from one of an earlier
-            // boot.
+            // The boot id shows whether the hold is in force, or of an earlier boot.
             kernel_boot_id().map_err(RestoreError::Boot)?;
             if unclean(&record).is_none() {
                 let unit = record.config.unit;
@@ -107,8 +107,8 @@ fn put_back(mut journal: Journal) -> Result<Restored, RestoreError> {
         return Err(RestoreError::Mounted { path, point });
     }
     refuse_used(&chosen)?;
-    // Without the boot id, a loss of this boot could not be told from an older one, also a loss
-    // that this restore meets.
+    // The boot id distinguishes a write that was lost in this boot from an older loss. A loss that
+    // this restore finds is noted with the boot id, too.
     kernel_boot_id().map_err(RestoreError::Boot)?;
     refuse_lost(&journal, &chosen)?;
     if is_new && !mutant::is("hold-restore-journal-late") {
@@ -201,7 +201,7 @@ fn move_away(
             new.push(format!(".{number}"));
         }
         match rename_no_replace((above, name), (&away, &new)) {
-            // From an earlier restore.
+            // An earlier restore has used this number.
             Err(Errno::EXIST | Errno::NOTEMPTY) => {}
             renamed => {
                 renamed.on("cannot move away", &above.path().join(name))?;
@@ -212,8 +212,8 @@ fn move_away(
     unreachable!("there are more numbers than files")
 }
 
-/// Syncs the file systems of the files, and so the names. The hold has answered syncs of the files
-/// without doing them. After a restore no marker says so any more.
+/// Syncs the file systems of the files, with their names. The hold answered syncs of the files
+/// without doing them, and after a restore no marker says so any more.
 ///
 /// The kernel reports a lost write once, so a failure is noted for the next call: in memory, too,
 /// for a journal on a disk that is full or read-only.
@@ -282,7 +282,8 @@ fn parents<'a>(chosen: &[(&Set, &'a Move)]) -> BTreeSet<&'a Path> {
     chosen.iter().filter_map(|(_, one)| one.from.parent()).collect()
 }
 
-/// Returns the directories that have more than a README. One that cannot be looked at counts.
+/// Returns the directories that have more than a README. A file that cannot be looked at counts,
+/// too.
 fn kept(journal: &Journal) -> Vec<PathBuf> {
     let has_more = |set: &Set, path: &Path| -> Result<bool, Error> {
         let names = directory::open(set, path)?.map(|directory| directory.names()).transpose()?;

@@ -65,8 +65,9 @@ struct RootFs {
 }
 
 impl LayerDb {
-    /// Reads the database of the dockerd in `root`. Checks that it is complete: that each image
-    /// has its layers there, each container its writable layer, and each layer the one below.
+    /// Reads the database of the dockerd in `root`. Checks that the database is complete: it has
+    /// the layers of each image, the writable layer of each container, and the layer below each
+    /// layer.
     pub(super) fn read(root: &Path, driver: &str) -> Result<Self, Unsure> {
         let image = root.join("image").join(driver);
         let layers = image.join("layerdb");

@@ -4,8 +4,8 @@
 //! remove some of them: what the layer had deleted would be back.
 //!
 //! An overlay has one device number for all subvolumes of btrfs, and their inode numbers are the
-//! same. So `find` and `du` would take a subvolume for a loop, and `rsync -H` would copy a hard
-//! link of one subvolume in place of that of another.
+//! same. So `find` and `du` would report a subvolume as a loop, and `rsync -H` would link a file to
+//! a file of another subvolume.
 
 use super::refusal::RefusalReason;
 use crate::directories::{DIRECTORY, Entries, walk};

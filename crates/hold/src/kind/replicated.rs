@@ -35,8 +35,8 @@ const SIGNS: [Sign; 11] = [
     sign("master.info", None, "a replica of MySQL or MariaDB"),
     sign("relay-log.info", None, "a replica of MySQL or MariaDB"),
     sign("cluster.yaml", Some("info.yaml"), "dqlite"),
-    // The oplog is a collection with a number as its name, so the files of a member of a
-    // replica set look like those of a single mongod.
+    // The file of the oplog, a collection, has a number as its name. So a member of a replica set
+    // has the same file names as a single mongod.
     sign("storage.bson", Some("WiredTiger"), "MongoDB, perhaps with a replica set"),
     sign("mongod.lock", Some("WiredTiger"), "MongoDB, perhaps with a replica set"),
 ];
@@ -53,7 +53,7 @@ pub(super) fn check(held: &Held, contents: &Contents) -> Result<(), Refusal> {
             return Err(reason.on(&held.path));
         }
     }
-    // As one file it is refused, with the hint to hold its directory.
+    // The file alone is refused elsewhere, with the hint to hold its directory.
     let is_etcd = |file: &&Path| file.ends_with("member/snap/db") && !held.kind.is_file();
     for file in contents.named("db").filter(is_etcd) {
         check_etcd(file).map_err(|reason| reason.on(&held.path))?;
@@ -61,8 +61,8 @@ pub(super) fn check(held: &Held, contents: &Contents) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Refuses a path that is a part of what has to be held or refused as a whole: a directory above
-/// has the signs of it.
+/// Refuses a path inside a directory that can only be held or refused as a whole. Files in the
+/// directory above show which database it is.
 pub(super) fn check_above(held: &Held) -> Result<(), Refusal> {
     let above = held.path.parent().and_then(|parent| parent.canonicalize().ok());
     let Some(above) = above else { return Ok(()) };

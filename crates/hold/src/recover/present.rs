@@ -1,5 +1,5 @@
-//! Whether the files of a hold can be seen at all: a file on a disk that is not mounted, or that
-//! cannot be read, is not missing.
+//! Whether the files of a hold can be found. A file whose disk is not mounted, or cannot be read,
+//! is not missing.
 
 use super::{Decision, RecoverError};
 use crate::aside::Journal;
@@ -39,11 +39,11 @@ pub(super) fn refuse_unmounted(record: &HoldRecord) -> Result<(), RecoverError> 
     }
 }
 
-/// Refuses if a link above a held path of `record`, or above a path that is set aside, leads to
-/// another place than at the start of the hold, or is gone, and the files are where the link led.
-/// The daemon would start on them when the link leads there again, and nothing would say that a
-/// crash may have damaged them. With [`Decision::Keep`] the operator has said that they may be
-/// used.
+/// Refuses if the files are still where a link led at the start of the hold, but the link is gone
+/// or leads elsewhere now. This looks at links above the held paths of `record` and above paths
+/// that are set aside. Without the refusal, the link may lead there again later, and the daemon
+/// would use files that a crash may have damaged. With [`Decision::Keep`] the operator has said
+/// that they may be used.
 pub(super) fn refuse_elsewhere(
     record: &HoldRecord,
     decision: Decision,
@@ -80,9 +80,9 @@ pub(super) fn refuse_elsewhere(
     Ok(())
 }
 
-/// Refuses if a held file of `record` is not at its place, or another file is: another disk may be
-/// mounted there, or a directory above was renamed. The files that a crash may have damaged are
-/// elsewhere, and nothing would say so when they come back.
+/// Refuses if a held file of `record` is missing at its path, or another file is there: another
+/// disk may be mounted there, or a directory above was renamed. The files that a crash may have
+/// damaged are then elsewhere. They could come back later without a warning.
 ///
 /// An earlier recovery may have set the file aside. A file system that was made after the start of
 /// the hold never had the files. With [`Decision::Keep`], or [`Decision::Wipe`] of a missing file,
@@ -148,8 +148,8 @@ pub(super) fn refuse_used(config: &Config) -> Result<(), RecoverError> {
     }
 }
 
-/// Returns why the files may not be those of the crash, in words, although they have the identities
-/// of the held ones.
+/// Returns, in words, why the files may have other contents than after the crash, although they
+/// have the identities of the held files.
 pub(super) fn doubt(record: &HoldRecord) -> Result<Option<String>, Error> {
     if let Some(path) = record.restored()? {
         return Ok(Some(format!(
@@ -167,9 +167,9 @@ pub(super) fn doubt(record: &HoldRecord) -> Result<Option<String>, Error> {
     Ok(unseen.map(why))
 }
 
-/// Returns a held path that is neither there nor set aside, if the marker is damaged or was lost,
-/// and does not name the file systems: the disk of the path may not be mounted. The journal may be
-/// lost, too, which has what a recovery set aside before it was cut short.
+/// Returns a held path that is neither there nor set aside, if the marker does not name the file
+/// systems because it is damaged or was lost. The disk of the path may not be mounted. Or an
+/// earlier recovery, which was cut short, has set the file aside, and its journal is lost, too.
 fn out_of_sight(record: &HoldRecord) -> Result<Option<PathBuf>, Error> {
     if !record.file_systems.is_empty() {
         return Ok(None);

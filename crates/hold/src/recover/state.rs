@@ -25,7 +25,7 @@ pub(super) enum MarkedState {
     Unclean {
         /// Why, in words.
         reason: String,
-        /// The marker, or one that takes the place of a damaged one.
+        /// The marker, or a replacement of a damaged marker.
         record: Box<HoldRecord>,
         /// Whether writes may be lost for certain: see [`crate::error::Unclean::is_certain`].
         is_certain: bool,
@@ -76,7 +76,7 @@ impl MarkedState {
         let Some(why) = unclean(&record) else { return Self::Untouched };
         let since =
             if record.lost { String::new() } else { format!(" (since {})", record.started) };
-        // An earlier recovery can have met the loss.
+        // An earlier recovery may have found a lost write.
         let is_unsaid = why != Unclean::WriteBack && record.has_noted_failure();
         Self::Unclean {
             reason: with_loss(format!("{why}{since}"), is_unsaid),
@@ -92,12 +92,12 @@ fn require_boot() -> Result<(), RecoverError> {
     kernel_boot_id().map(drop).map_err(RecoverError::Boot)
 }
 
-/// The boot of a marker that takes the place of one whose writes may be lost for certain. No boot
+/// The boot in a replacement of a lost or damaged marker, if writes are lost for certain. No boot
 /// has this id.
 const LOST: &str = "lost";
 
-/// The boot of a marker that takes the place of one whose writes may be on the disk. An older
-/// version of synconce asks for a decision if the marker has no boot.
+/// The boot in a replacement of a lost or damaged marker, if all writes may be on the disk. An
+/// older version of synconce asks for a decision if the marker has no boot.
 const MAYBE_LOST: &str = "";
 
 /// Returns the marker of the hold of `config` that takes the place of a lost or damaged one. It has

@@ -138,7 +138,7 @@ pub fn a_container_with_a_damaged_layer_is_left_and_can_be_removed(place: &Place
     settle(&config.name, &|_| {}).unwrap();
     let started = docker.client(&["start", "--attach", "box"]);
     assert!(!started.status.success(), "{started:?}");
-    // As the message says.
+    // These are the commands of the message.
     docker.works(&["rm", "box"]);
     docker.works(&["rmi", "above", "imported"]);
     assert_eq!(images(&docker), ["base", "kept"]);

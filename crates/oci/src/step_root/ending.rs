@@ -105,8 +105,9 @@ impl VolatileRoot {
     }
 
     /// Unmounts the root everywhere: lazily if a process of the host has a file of the root open
-    /// for [`PATIENCE`], as engines do. The volatile overlay then lasts as long as the file is open.
-    /// Without an index the kernel mounts a second overlay with the same upper directory meanwhile.
+    /// for [`PATIENCE`], as engines do. The volatile overlay then lasts as long as the file is
+    /// open. Until then the kernel allows a second overlay with the same upper directory, if
+    /// neither has an index.
     fn unmount_patiently(&self, root: &StepRoot) -> Result<(), String> {
         let end = Instant::now() + PATIENCE;
         loop {
@@ -140,8 +141,8 @@ impl VolatileRoot {
         })
     }
 
-    /// Whether the volatile overlay, unmounted here, may live on in another mount namespace. It
-    /// may where ustat(2) cannot tell: on arm64, or below the filter of a container.
+    /// Whether the volatile overlay, unmounted here, may live on in another mount namespace. Where
+    /// ustat(2) cannot say, as on arm64 and below the filter of a container, the answer is yes.
     fn is_in_use(&self) -> bool {
         let [major, minor] = [rustix::fs::major(self.device), rustix::fs::minor(self.device)];
         ustat::is_in_use(major, minor) != Some(false)

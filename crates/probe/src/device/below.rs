@@ -1,6 +1,6 @@
-//! The disks below a file system whose requests show that a flush goes on. The flush of a loop
-//! device is one request, during which the whole dirty image is written to the disk with the file.
-//! A btrfs shows one of its devices, and writes to each.
+//! Finds the disks below a file system whose requests show that a flush still makes progress. The
+//! flush of a loop device is one request: while it lasts, the kernel writes the whole dirty image
+//! to the disk of the file. A btrfs names one of its devices, and writes to all of them.
 
 use super::{block_device, completed, dirty_bytes, is_partition};
 use crate::mounts::{self, DeviceId, Mount};

@@ -34,7 +34,7 @@ pub(crate) struct Target {
     pub file_type: FileType,
     /// The file system of the file.
     pub device: DeviceId,
-    /// Why the file system's syncs are not held; `None` for that of a disk.
+    /// Why syncs of the file system are not held; `None` if it is on a disk.
     pub not_held: Option<PassReason>,
     /// Whether the descriptor can be read from.
     pub readable: bool,

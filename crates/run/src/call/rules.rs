@@ -72,9 +72,9 @@ pub(crate) struct RuleVerdict {
 }
 
 impl RuleVerdict {
-    /// Without rules.
+    /// The verdict without rules.
     pub(crate) const HOLD: Self = Self { file: true, system: true };
-    /// In doubt.
+    /// The verdict if the place of the file is unknown.
     const PASS: Self = Self { file: false, system: false };
 }
 

@@ -1,4 +1,4 @@
-//! The wait for the disk of a marker: what the user is told, and what Ctrl-C does then.
+//! The wait for the disk of a marker: its notices, and what Ctrl-C does during the wait.
 //!
 //! While a file system is frozen (`fsfreeze`, or the snapshot of a backup), each write there waits
 //! for the thaw in the kernel, where no signal ends the wait. No system call that changes nothing
@@ -21,7 +21,7 @@ use synconce_sys::signals;
 /// The time after which a wait is worth a notice.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long the frontend has waited for the supervisor, and whether the user was told.
+/// How long the frontend has waited for the supervisor, and whether it has printed the notice.
 pub(super) struct MarkerWait {
     since: Instant,
     is_told: bool,
@@ -35,7 +35,7 @@ impl MarkerWait {
 
 impl Frontend<'_> {
     /// Returns how long to wait for a message until [`Frontend::tell_of_marker_disk`] is due.
-    /// Returns `None` while the command runs, and once the user was told.
+    /// Returns `None` while the command runs, and once the notice was printed.
     pub(super) fn patience(&self) -> Option<Timespec> {
         let is_due = self.command.is_none() && !self.marker_wait.is_told && !self.supervisor_ended;
         let left = is_due.then(|| PATIENCE.saturating_sub(self.marker_wait.since.elapsed()))?;
@@ -58,7 +58,7 @@ impl Frontend<'_> {
         self.gives_up_start().then(|| self.end_of_wait())
     }
 
-    /// Whether the user was told of the disk, a signal has asked for the end, and the command has
+    /// Whether a notice has named the disk, a signal then asked for the end, and the command has
     /// not started. It will not start then.
     pub(super) fn gives_up_start(&self) -> bool {
         self.marker_wait.is_told

@@ -21,9 +21,9 @@ impl LastSignal {
     /// Whether a signal that has just been read is the noted one, sent twice: timeout(1) signals
     /// the process, and then its group. Such a signal does not mean that the user stops waiting.
     ///
-    /// Senders outside of the pid namespace differ by their users alone. Two of one user count as
-    /// one sender: the user can send again, but the end of a container's first process ends its
-    /// commit.
+    /// Only the user id distinguishes senders outside of the pid namespace, so two senders of one
+    /// user count as one. That is the safe error: the user can send the signal again, but if this
+    /// process ended in a container, the commit would end, too.
     pub(super) fn is_same(&self, received: &Received) -> bool {
         let is_noted =
             |(last, read): &(Received, Instant)| last == received && read.elapsed() < TWICE;

@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// How often a look-up is repeated that met a process which had just ended.
+/// How often a look-up is repeated if a process ends while it is looked up.
 const TRIES: usize = 8;
 /// The most threads that are remembered.
 const MOST: usize = 4096;
@@ -19,8 +19,8 @@ const MOST: usize = 4096;
 pub(crate) struct RealTrees {
     /// Whether there is any tree; most runs have none.
     any: AtomicBool,
-    /// Whether every process counts as one of a tree: /proc is of another pid namespace, and shows
-    /// no descent. An extra sync is safe.
+    /// Whether the syncs of every process are real, because /proc is of another pid namespace and
+    /// shows no descent. A sync too many is safe.
     all: AtomicBool,
     /// Whether there is any reader.
     any_reader: AtomicBool,

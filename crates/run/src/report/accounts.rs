@@ -58,8 +58,8 @@ pub struct Tally {
     pub passed: u64,
     /// Answered with an error, so that the program falls back (`io_uring_setup`).
     pub refused: u64,
-    /// Those of `held` whose caller could not be examined: they were held whatever their
-    /// descriptor led to.
+    /// The calls of `held` whose caller could not be examined. They were held without a look at the
+    /// file of their descriptor.
     #[serde(default)]
     pub unseen: u64,
     /// The calls of `passed`, by why they passed.

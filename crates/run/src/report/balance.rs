@@ -46,7 +46,7 @@ impl HeldSyncs {
 pub struct Balance {
     /// Held calls that would each have waited for a disk.
     pub syncs: u64,
-    /// Those of `syncs` on the file system of the marker, whose speed is known.
+    /// The calls of `syncs` on the file system of the marker, whose sync time is known.
     pub timed: u64,
     /// The shortest and the longest sync of the marker.
     pub sync_micros: Option<[u64; 2]>,
@@ -87,11 +87,11 @@ impl Balance {
         }
     }
 
-    /// Returns the time that the timed syncs would have taken at least and at most, one by one. The
-    /// shortest sync of the marker is the most: a longer one has also written what other programs
-    /// had left, which a row of syncs does once. It waits for two flushes of the disk, as it writes
-    /// the journal (`jbd2_journal_commit_transaction`); a sync of blocks that the file had before
-    /// waits for one (`ext4_sync_file`, `xfs_file_fsync`).
+    /// Returns the shortest and the longest time that the timed syncs would have taken, one by one.
+    /// The shortest sync of the marker is the most: a longer one has also written what other
+    /// programs had left, which a row of syncs does once. It waits for two flushes of the disk, as
+    /// it writes the journal (`jbd2_journal_commit_transaction`); a sync of blocks that the file
+    /// had before waits for one (`ext4_sync_file`, `xfs_file_fsync`).
     pub fn waited_micros(&self) -> Option<[u64; 2]> {
         let [shortest, _] = self.sync_micros.filter(|_| self.timed > 0)?;
         let most = shortest.saturating_mul(self.timed);

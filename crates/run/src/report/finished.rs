@@ -1,4 +1,4 @@
-//! What a run reports to its caller, while it goes on and at its end.
+//! What a run reports to its caller, during the run and at its end.
 
 use crate::report::accounts::Accounts;
 use crate::report::balance::Balance;

@@ -76,8 +76,8 @@ pub enum RunError {
     Commit,
     /// A checkpoint was asked for in a run that commits nothing.
     CommitsNothing,
-    /// A checkpoint was asked for by a process that is neither of the user of the run nor of
-    /// root, as the supervisor's user namespace shows them.
+    /// A process asked for a checkpoint whose user, in the supervisor's user namespace, is neither
+    /// the user of the run nor root.
     NotAllowed,
     /// A checkpoint was asked for in a run whose command has ended.
     Over,
@@ -114,7 +114,8 @@ impl RunError {
         Self::SetUp(act.to_owned(), number(error))
     }
 
-    /// Returns the error as it is if the command goes on, or was not started.
+    /// Returns the error with the words for a run in which no call was held yet: the command runs
+    /// on, or was not started.
     pub(crate) fn before_any_hold(self) -> Self {
         match self {
             Self::Marker(act) => Self::MarkerUnwritable(act),

@@ -125,8 +125,8 @@ pub(crate) fn outer() -> Outer {
     seccomp::ask_outer(HANDSHAKE_FLAGS, HANDSHAKE_VALUE, i32::from(HANDSHAKE_SEALED_ERRNO))
 }
 
-/// Whether the supervisor of the sealed run that the calling process is in still waits for its
-/// command, so that a commit is still to come.
+/// Whether the commit of the sealed run that the calling process is in is still to come: the
+/// supervisor still waits for its command.
 ///
 /// In another network namespace the supervisor's socket cannot be reached. There an ancestor
 /// with the supervisor's name counts as well.

@@ -150,11 +150,11 @@ fn attend(words: &[OsString], mask: SignalSet, caller: &OwnedFd) -> Result<(), R
     let cannot = |act: &'static str| move |error| RunError::set_up(act, &error);
     process::set_name(SUBREAPER);
     process::adopt_orphans().map_err(cannot("cannot become a subreaper"))?;
-    // The tree of this process goes on if the caller is killed.
+    // The processes below this one stay real if the caller is killed.
     ask()?;
     let command = match process::fork().map_err(cannot("cannot make a process"))? {
         Side::Child => {
-            // The command has a tree of its own: it stays real if its parent is killed.
+            // The command is registered, too, so that it stays real if its parent is killed.
             let _ = ask();
             // The parent can be killed at any time, and the caller must know the command even
             // then. A caller that was killed gets no messages.

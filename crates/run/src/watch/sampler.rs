@@ -90,8 +90,8 @@ fn look_on(sampler: &Weak<Sampler>) {
     let mut random = 0x9e37_79b9_7f4a_7c15_u64;
     let mut mean = PAUSE;
     loop {
-        // xorshift64: pauses between half and one and a half of the mean, so that no rhythm of
-        // the command is met.
+        // xorshift64: random pauses between half and one and a half of the mean, so that the looks
+        // do not fall in step with the command.
         random ^= random << 13;
         random ^= random >> 7;
         random ^= random << 17;

@@ -29,8 +29,9 @@ struct SyncInProgress {
 }
 
 impl Syncs {
-    /// Notes that the sync `id` of `line` begins, or begins again: a thread has one sync at a time,
-    /// so an earlier one of the same file has lost its caller to a signal.
+    /// Notes that the sync `id` of `line` begins, or begins again. A thread has one sync at a time:
+    /// if the record has an earlier sync of the same file without an end, a signal interrupted its
+    /// caller.
     pub fn begin(&mut self, id: CallId, line: CallLine) {
         if self.has_ended {
             return;

@@ -62,8 +62,8 @@ enum AtReal {
     Other,
 }
 
-/// A step of a set-up or of its undo. After each of them there is a program at the path that
-/// works, and which of the files is the package's can be told from what is there.
+/// A step of a set-up or of its undo. After each step, the path leads to a program that works, and
+/// the files there show which of them belongs to the package.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ProgramStep {
     /// Keeps a copy of what is in the place of the program.

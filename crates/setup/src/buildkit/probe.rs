@@ -1,8 +1,8 @@
 //! A probe step in the running buildkitd, by buildctl.
 //!
 //! The build is a definition in buildctl's input, so that it needs no frontend, no image and no
-//! local directory. It makes the program as a file, and executes it. The name of the file is in the
-//! description of both records of the build cache, by which they are removed.
+//! local directory. It makes the program as a file, and executes it. Both records of the build
+//! cache have the name of the file in their descriptions. They are found by that name and removed.
 
 use super::CONFIGURATION;
 use crate::host::Host;

@@ -2,7 +2,7 @@
 //! one.
 //!
 //! Their root is a directory, so that no image is imported. The runtime is called as the CRI plugin
-//! calls it; the plugin itself is not asked, because ctr cannot ask it.
+//! would call it. The plugin itself takes no part, because ctr does not reach it.
 
 use super::FLAGS_OF_ADDRESS;
 use crate::host::Host;

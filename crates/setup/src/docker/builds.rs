@@ -67,7 +67,7 @@ pub(super) fn plan(
     Ok(plan)
 }
 
-/// Plans the same where all containers were asked for, with the reason.
+/// Plans the set-up for builds alone although the user asked for all containers, and says why.
 pub(super) fn plan_instead(
     host: &Host,
     service: &Service,

@@ -331,7 +331,7 @@ fn a_variable_that_wins_over_the_path_of_builds_alone_is_refused_with_its_line()
 fn another_default_runtime_over_a_whole_set_up_does_not_hide_the_containers_that_need_it() {
     let tree = tree();
     tree.set_up(Engine::Docker, FIRST_NEW).unwrap();
-    // As a program does that makes another runtime the default.
+    // Another program makes its own runtime the default.
     let config = tree.read(CONFIG).replacen(": \"synconce\"", ": \"nvidia\"", 1);
     tree.write(CONFIG, &config);
     tree.set_up(Engine::Docker, FIRST_NEW).unwrap();

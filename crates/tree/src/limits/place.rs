@@ -82,9 +82,10 @@ fn of_version_1(controller: &str, groups: &str, mounts: &[Mount]) -> Option<Path
     below(mounts.iter().find(shows)?, group)
 }
 
-/// Returns the nearest group, from that of this process upwards, that passes all of `wanted` on to
-/// the groups in it, and the groups of this process below. A group with processes passes nothing on
-/// (Documentation/admin-guide/cgroup-v2.rst, "No Internal Process Constraint").
+/// Returns the first group that passes all of `wanted` on to the groups in it: the group of this
+/// process, or the nearest one above. Also returns the groups below that one which lead to this
+/// process. A group with processes passes nothing on (Documentation/admin-guide/cgroup-v2.rst, "No
+/// Internal Process Constraint").
 pub(super) fn of_version_2(
     wanted: &[&str],
     groups: &str,

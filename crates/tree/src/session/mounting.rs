@@ -26,20 +26,20 @@ use synconce_probe::namespaces;
 /// How long an unmount may take after a command has ended: the kernel unmounts a killed
 /// command's namespace from a work queue, some time after its last process has exited.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long a copy of a mount in another mount namespace may take to end: also what only enters a
-/// namespace for a moment gets a copy of each mount.
+/// How long a copy of a mount in another mount namespace may take to end: a process that makes a
+/// namespace for a moment also copies each mount.
 const MOMENT: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(1);
 /// The pause between two looks at the mounts of all processes.
 const LOOK: Duration = Duration::from_millis(20);
 
 impl Store {
-    /// Unmounts, in the private mount namespace of this process, the copies of mounted trees of any
-    /// store, but for those that lead to this store or to `needed`: a run, and what empties the
-    /// trash after it, would keep these trees and layers in use, where no unmount reaches its
-    /// namespace. A working directory in such a copy becomes `/`. Best effort: the mount namespace
-    /// of an ordinary user cannot unmount one of the mounts that it has inherited
-    /// (mount_namespaces(7)).
+    /// Unmounts the copies of mounted trees, of any store, in the private mount namespace of this
+    /// process. Otherwise a run, and the process that empties the trash afterwards, would keep
+    /// these trees and layers in use, because an unmount elsewhere does not reach their namespace.
+    /// Copies that lead to this store or to `needed` stay. A working directory in such a copy
+    /// becomes `/`. Best effort: the mount namespace of an ordinary user cannot unmount one of the
+    /// mounts that it has inherited (mount_namespaces(7)).
     pub fn unmount_copies(&self, needed: &[PathBuf]) {
         let mounts = mounts::read("self").unwrap_or_default();
         let points = self.mount_points();

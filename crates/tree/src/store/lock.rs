@@ -55,8 +55,8 @@ impl Store {
     }
 }
 
-/// Returns whether a process has the lease of `directory`. The check takes a shared lock: two
-/// processes that check at the same time do not take each other for the lease's holder.
+/// Returns whether a process has the lease of `directory`. The check takes a shared lock, so two
+/// processes that check at the same time do not find each other's lock.
 pub(crate) fn is_leased(directory: &OwnedFd, path: &Path) -> Result<bool, Error> {
     try_flock(directory, FlockOperation::NonBlockingLockShared, path).map(|locked| !locked)
 }

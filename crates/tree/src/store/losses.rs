@@ -1,13 +1,13 @@
 //! How often a sync of the store has failed.
 //!
 //! The kernel reports a lost write once (syncfs(2)), so the next commit would succeed, also that of
-//! another tree whose changes are lost. Each session and each note of uncommitted changes has the
-//! number of failures before it, in its boot epoch; a commit after more is refused. The changes do
-//! not survive a boot, and neither need the number.
+//! another tree whose changes are lost. Each session and each note of uncommitted changes has, in
+//! its boot epoch, the number of failures at its begin. If the number has grown since, the commit
+//! is refused. Uncommitted changes do not survive a boot, so the number need not either.
 //!
-//! The store has the number of its own commits, which every container sees. What other commands met
-//! on the same file system is elsewhere ([`failures`]), and so is what the disk had no room to
-//! note.
+//! The store has the number of failed syncs of its own commits, which every container sees.
+//! Failures of other commands on the same file system are counted elsewhere ([`failures`]). So are
+//! failures for which the disk had no room.
 
 use super::Store;
 use std::path::PathBuf;

@@ -36,7 +36,7 @@ pub(super) enum DatabaseState {
 
 /// The exit code of the program for [`DatabaseState::OtherContent`].
 const OTHER_CONTENT: i32 = 3;
-/// A check that takes longer has met a loop of pages.
+/// A check that takes longer runs round a loop of pages.
 const LIMIT: Duration = Duration::from_secs(30);
 /// Compiling takes long on a loaded machine.
 const COMPILING: Duration = Duration::from_secs(240);

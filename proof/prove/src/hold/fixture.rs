@@ -27,8 +27,8 @@ pub(super) const NAME: &str = "t";
 /// Far longer than a verb takes.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// The hold, and where its disks are mounted. A recorded disk and what is left of it after a
-/// cut are mounted at the same path, because the marker has the paths of the held files.
+/// The hold, and where its disks are mounted. The recorded disk and the disk after a cut are
+/// mounted at the same path, because the marker has the paths of the held files.
 pub(super) struct HoldFixture {
     pub tool: Tool,
     pub marker: MarkerPlace,

@@ -380,7 +380,7 @@ mod tests {
 
     #[test]
     fn ten_kills_on_each_of_three_disks_reach_each_verb() {
-        // As `cargo xtask prove --quick` does.
+        // `cargo xtask prove --quick` makes ten kills on each of three disks.
         assert!(all_scenarios(Path::new("/")).len() <= 3 * 10);
     }
 }

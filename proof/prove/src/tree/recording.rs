@@ -101,8 +101,8 @@ pub(super) fn record(
     Ok(RecordedScript { tool: tool.clone(), disk: rig.finish()?, steps, states })
 }
 
-/// Repeats every verb in plain directories. Without this comparison an error would pass that
-/// the tool makes in the same way when it writes and when it reads.
+/// Repeats every verb in plain directories. This comparison finds errors that the tool makes in the
+/// same way when it writes and when it reads.
 struct Reference<'a> {
     control: &'a Path,
 }

@@ -35,7 +35,7 @@ pub(super) use injection::Injection;
 const SIZE: u64 = 2 << 30;
 
 /// Walks for `seconds`, or until the first finding. The control and a mutant walk longer if nothing
-/// is found by then: on a slow disk or a busy machine few commands meet in that time.
+/// was found by then: on a slow disk or a busy machine few commands run at the same time.
 pub(super) fn walk(
     disk: DiskKind,
     tool: &Tool,

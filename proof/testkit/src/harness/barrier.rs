@@ -24,14 +24,14 @@ pub struct Barrier {
     _lock: DiskLock,
 }
 
-/// Makes every sync(2) of the machine wait until the returned value is dropped. To be called
-/// before the rig is made from which sync(2) has to stay away. The test itself must not call
-/// sync(2), nor start a run that does: one that commits a held sync(), or a sealed one. No test
-/// with [`stall`](super::stall) or [`without_stalls`] runs beside it.
+/// Makes every sync(2) of the machine wait until the returned value is dropped. Call this before
+/// making the rig that no foreign sync(2) may reach. The test itself must not call sync(2), nor
+/// start a run that does: one that commits a held sync(), or a sealed one. No test with
+/// [`stall`](super::stall) or [`without_stalls`] runs beside it.
 pub fn without_foreign_syncs() -> Barrier {
     let lock = without_stalls();
-    // What waited at an earlier barrier goes on first: it would come to this one as well, and a
-    // sync(2) visits each file system several times.
+    // Lets each sync(2) end that an earlier barrier stopped: it would also stop at this barrier,
+    // because a sync(2) visits each file system several times.
     rustix::fs::sync();
     let builder = Rig::builder().size(16 << 20).passthrough(false).mount_options("commit=300");
     let rig = builder.up().expect("a rig is set up");

@@ -118,7 +118,7 @@ impl Debian {
 /// All processes of the pid namespace end with the command.
 fn enter(root: &Path, words: &[&str]) -> Command {
     let mut command = Command::new("unshare");
-    // Of what the caller unmounts meanwhile, no copy stays mounted in the new namespace.
+    // Unmounts of the caller also reach the copies in the new namespace.
     command.args(["--mount", "--propagation", "slave", "--pid", "--fork", "--kill-child"]);
     command.args(["sh", "-ec", ENTER, "enter"]).arg(root).args(words);
     command

@@ -108,10 +108,10 @@ pub fn serve(dir: &Path) -> Result<()> {
 /// Enters a mount namespace without mounts but `/` and `/dev`, where the FUSE threads open
 /// `/dev/fuse`.
 ///
-/// The kernel unmounts a mount namespace's mounts when its last process exits. If that process
-/// were the daemon, and the file system on its disk were among the mounts, the unmount would
-/// wait for a flush that only the exiting daemon could answer: for ever, and every sync(2) of
-/// the machine with it.
+/// The kernel unmounts a mount namespace's mounts when its last process exits. If that process were
+/// the daemon, and one of the mounts were the file system on its disk, the unmount would wait for a
+/// flush that only the exiting daemon could answer. It would wait for ever, and every sync(2) of
+/// the machine would, too.
 fn leave_mounts() -> Result<()> {
     unshare(UnshareFlags::NEWNS).context("leave the mounts of", "/")?;
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;

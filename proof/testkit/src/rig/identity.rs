@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-/// A process by pid, start time and boot, so that a process with a reused pid is not taken for
-/// it.
+/// Identifies a process by pid, start time and boot. A process with a reused pid has another start
+/// time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ProcessId {
     boot: String,

@@ -38,9 +38,8 @@ pub(super) fn loop_device(file: &Path) -> Option<PathBuf> {
 /// Attaches a loop device to `file`. The kernel detaches the device when its last user is
 /// gone: its mounts, and the returned descriptor.
 ///
-/// If a process had to detach the device, the device would stay for ever when that process is
-/// killed: after the end of the mount namespace that contains `file`, the path of `file` no
-/// longer finds the device.
+/// If a process had to detach the device and were killed, the device would stay for ever: after the
+/// end of the mount namespace that has `file`, the path of `file` no longer leads to the device.
 pub(super) fn attach(file: &Path, direct_io: bool) -> Result<(PathBuf, File)> {
     let mut command = Command::new("losetup");
     command.args(["--find", "--show"]);
@@ -49,8 +48,7 @@ pub(super) fn attach(file: &Path, direct_io: bool) -> Result<(PathBuf, File)> {
     }
     let device = run(command.arg(file)).map(PathBuf::from)?;
     let attached = File::open(&device).context("open", &device)?;
-    // Of a device in use, this sets LO_FLAGS_AUTOCLEAR and nothing more (LOOP_CLR_FD in
-    // loop(4)).
+    // On a device in use, this only sets LO_FLAGS_AUTOCLEAR (LOOP_CLR_FD in loop(4)).
     run(Command::new("losetup").arg("--detach").arg(&device))?;
     Ok((device, attached))
 }

@@ -1,4 +1,5 @@
-//! What to know of the target of `--root` before an interrupted run is repeated.
+//! The state of the target of `--root`, which a user has to know before repeating an interrupted
+//! run.
 
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -13,9 +14,9 @@ pub enum OldTarget {
     Marked(Vec<PathBuf>),
 }
 
-/// Returns what to know of the target, which is now as `old` says. No command unmounts or removes:
-/// the target may have been there before the run, and an unmount also reaches the host's mounts if
-/// what is bound into the target is shared with it (mount_namespaces(7)).
+/// Returns the line about the target in the state `old`. No command unmounts or removes: the target
+/// may have been there before the run, and an unmount also reaches the host's mounts if what is
+/// bound into the target is shared with it (mount_namespaces(7)).
 pub(super) fn line(private: &Private, old: Option<&OldTarget>) -> Option<String> {
     let shown = private.root.as_ref()?.display();
     match old? {

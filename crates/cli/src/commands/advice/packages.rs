@@ -41,16 +41,16 @@ pub struct MendStep {
 /// Returns the commands that install the packages again, in order. On some file systems dpkg's own
 /// checks find neither empty files nor an empty database, so only a new installation is safe.
 ///
-/// dpkg writes its lists more than once in an install. On xfs a cut can empty the former ones,
-/// too; then the copies are used that Debian's dpkg-db-backup(8) makes each day. If there are
-/// none, as in containers, the packages are listed from the files that dpkg keeps of each. Each
+/// dpkg writes its lists more than once in an install. On xfs a power cut can empty the backups of
+/// the lists, too. Then the daily copies of Debian's dpkg-db-backup(8) are used. If there are no
+/// copies, as in containers, the packages are listed from the files that dpkg keeps of each. Each
 /// command enters the root: a link there may name a path of the host.
 ///
-/// Files below /etc that changed and are empty, or have zeros, blanks and line ends alone, are
-/// removed, whatever dpkg's lists say: the lists may be lost. apt fails where a file of its
+/// A changed file below /etc is removed if it is empty, or has only zeros, blanks and line ends.
+/// This does not depend on dpkg's lists, which may be lost. apt fails if a file of its
 /// configuration has zeros, so this comes before the lists are fetched. dpkg unpacks a
-/// configuration file as FILE.dpkg-new, which apt ignores: only that of a listed FILE is removed,
-/// as dpkg's own.
+/// configuration file FILE as FILE.dpkg-new, which apt ignores. A FILE.dpkg-new is removed only if
+/// FILE is listed: then the file is dpkg's.
 ///
 /// apt trusts a list of packages, or a package, that it has fetched before. What it fetched while
 /// the run went on is removed, and fetched again; the lists also if there are none. Files with a
@@ -62,10 +62,11 @@ pub struct MendStep {
 /// lists them also if the list of the package is empty itself. Without their checksums dpkg would
 /// ask about each that its user edited: `--force-confold` keeps those.
 ///
-/// What dpkg keeps of each package is removed if it changed: dpkg stops at a list without its
-/// last line, and would execute half of a script. The new installation writes it again. Only
-/// `format` belongs to no package. Checksums stay, as their names are those of the packages. An
-/// alternative is removed only if it cannot be read, as an operator may have set it.
+/// What dpkg keeps of each package is removed if it changed: dpkg stops at a list without its last
+/// line, and would execute half of a script. The new installation writes it again. The file
+/// `format` stays, which belongs to no package. Files of checksums stay, because their names are
+/// the names of the packages. An alternative is removed only if it cannot be read, as an operator
+/// may have set it.
 ///
 /// In a list that was made anew no package recommends another, so apt would install what each
 /// recommends: `--no-install-recommends`.
@@ -74,9 +75,9 @@ pub struct MendStep {
 /// installation, so the last command names packages whose list is older than `now`. `now` is in
 /// seconds since 1970, and is not later than the first command.
 ///
-/// `boot` is the time of the last boot, in seconds since 1970, if one ended the run. Without one
-/// the kernel has written all that it was given, and what changed can be a user's: only what is
-/// empty is removed.
+/// `boot` is the time of the last boot, in seconds since 1970, if one ended the run. If no boot
+/// ended the run, the kernel has written all data, and a user may have changed a file: then only
+/// empty files are removed.
 pub(super) fn steps(
     started: &str,
     boot: Option<u64>,
@@ -146,15 +147,16 @@ pub(super) fn steps(
 }
 
 /// Returns the step that restores dpkg's own lists. `enter` is the start of each command for
-/// another root. Without diversions the list of them is empty, and the former one may not be. So
-/// an empty list counts as lost only if it is `changed`, an expression of find(1).
+/// another root. The list of diversions is empty if there are none, although its backup may have
+/// some. So an empty list counts as lost only if it matches `changed`, an expression of find(1).
 fn restore_lists(enter: &str, changed: &str) -> MendStep {
     step(
         "restore dpkg's lists",
         &[
             // Without this file apt-get cannot even fetch lists.
             &format!("{enter}sh -ec 'cd /var/lib/dpkg; : >>status"),
-            // Half a list must not have the name of a list, or the next call takes it for whole.
+            // The list gets its name once it is complete. Otherwise the next call would use half a
+            // list.
             "restore() { cp -v --preserve=mode $copy $list-new; mv $list-new $list; }",
             "for list in status diversions statoverride; do",
             "for copy in $list-old /var/backups/dpkg.$list.0; do test ! -s $copy ||",
@@ -167,9 +169,9 @@ fn restore_lists(enter: &str, changed: &str) -> MendStep {
 }
 
 /// Returns the step that lists the installed packages if dpkg's list is lost. dpkg keeps checksums
-/// of a package until it is removed, also if a removed package has configuration files left.
-/// Versions are those of dpkg's log, or else the newest ones that apt knows: with an older version
-/// the scripts of a package would change what they changed in an upgrade long ago.
+/// of a package until it is removed, also if a removed package has configuration files left. The
+/// versions are from dpkg's log, or else the newest ones that apt knows. With an older version, the
+/// scripts of a package would repeat the changes of an upgrade long ago.
 fn list_packages(enter: &str) -> MendStep {
     let listed = step(
         "list the installed packages",

@@ -165,8 +165,9 @@ fn record(path: Option<&Path>) -> Result<File, String> {
     }
 }
 
-/// Returns why the record at `path`, which has no end, could not be written: the supervisor, which
-/// writes the record, has no way to report an error, and one more byte fails for the same reason.
+/// Returns why the record at `path`, which lacks its last line, could not be written. The
+/// supervisor writes the record and cannot report an error. So this writes one more byte, which
+/// fails for the same reason.
 fn unwritten(mut record: &File, path: &Path) -> Option<CommandError> {
     let length = record.metadata().ok()?.len();
     record.seek(SeekFrom::End(0)).ok()?;
@@ -196,7 +197,7 @@ fn report_here(record: &File, arguments: &Doctor) -> Result<CommandReport, Error
     if let Some(why) = unseen_steps(arguments) {
         report.explain_unseen_steps(&why);
     }
-    // Of Docker the verdict says it of each build whose steps are seen.
+    // For Docker the verdict says so of each build whose steps are seen.
     if builds_without_daemon(&report.command) && run::is_set_up(Engine::Podman) {
         report.explain_waits("held steps do not wait: podman is set up");
     }
@@ -207,8 +208,8 @@ fn report_here(record: &File, arguments: &Doctor) -> Result<CommandReport, Error
     Ok(report)
 }
 
-/// Whether a filter refuses pidfd_getfd(2), by which the file of a caller is synced: without a
-/// filter, each process may get its own.
+/// Whether a filter refuses pidfd_getfd(2), with which doctor syncs the file of a caller. Without a
+/// filter each process can copy its own descriptor.
 fn is_getfd_refused() -> bool {
     let own = pidfd_open(getpid(), PidfdFlags::empty());
     let got = own.and_then(|own| pidfd_getfd(&own, own.as_raw_fd(), PidfdGetfdFlags::empty()));

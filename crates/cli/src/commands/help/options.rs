@@ -48,7 +48,7 @@ pub(super) fn suggest_option(error: &mut Error, words: &[String]) {
 }
 
 /// Returns the command line with an option and its value in one word, if the value begins with a
-/// dash: clap takes such a value for an option.
+/// dash: clap would read such a value as an option.
 pub(super) fn with_joined_value(error: &Error, words: &[String]) -> Option<String> {
     let root = definition();
     let command = command_of(&root, words);

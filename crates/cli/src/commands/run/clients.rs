@@ -26,7 +26,7 @@ pub(super) enum HoldRequest {
     Made,
     /// It may have requested one when it was made (`docker exec`).
     Unknown(&'static str),
-    /// With the command line of a container that requests one.
+    /// It requests none. The value is the command line of a container that does.
     Missing(&'static str),
 }
 
@@ -72,7 +72,7 @@ fn of_words(words: &[&str], variables: Variables<'_>) -> Option<DaemonOfClient> 
 /// Returns the daemon of the client `program` with the arguments `words`.
 fn of_client(program: &str, words: &[&str], variables: Variables<'_>) -> Option<DaemonOfClient> {
     if asks_server(program, words, variables) {
-        // A hold of a server needs no host: the hint is the same there.
+        // The hint for a server is the same on every host.
         let (name, host, request) = ("the server", DaemonHost::Here, HoldRequest::NotNeeded);
         return Some(DaemonOfClient { name, engine: None, host, request });
     }

@@ -31,7 +31,8 @@ pub(super) fn refused_io_uring(finished: &Finished) {
 
 /// Whether a program without io_uring may have ended so. A signal from outside, a program that is
 /// not found (126, 127) and a time limit (124 of timeout(1)) have other causes. A shell returns 128
-/// and the number of a signal. Only SIGABRT is a program's own.
+/// and the number of a signal. Of these signals, only SIGABRT is one that a program sends to
+/// itself.
 fn may_be_by_io_uring(ending: Ending) -> bool {
     let aborted = Signal::ABORT.as_raw();
     match ending {
@@ -282,7 +283,7 @@ pub(super) fn missing_command(finished: &Finished, own: &[OsString], command: &[
     }
     if let Some((path, line)) = script::first_line_of(&command[0]) {
         let Some(interpreter) = line.split_whitespace().next() else { return };
-        // The kernel takes the carriage return for a part of the interpreter's name.
+        // The kernel reads the carriage return as a part of the interpreter's name.
         return say(&if line.ends_with('\r') {
             let script = shell(&[path.display().to_string()]);
             format!("hint: take the carriage returns out of its lines: sed -i 's/\\r$//' {script}")

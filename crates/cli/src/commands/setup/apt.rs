@@ -76,8 +76,8 @@ fn set_up(arguments: &Setup, host: &Host) -> Result<SetupReport, Error> {
     Ok(report)
 }
 
-/// Returns why no call of apt is a run here, as the wrappers find it out (`wrapper.sh`): by a run.
-/// Only root installs packages, and another root may get other rights.
+/// Tries a run, as the wrappers do (`wrapper.sh`), and returns why no call of apt can be a run
+/// here. Only root installs packages, and another root may get other rights.
 fn why_not_held(host: &Host) -> Option<String> {
     if !host.is_running() || !rustix::process::geteuid().is_root() {
         return None;

@@ -224,8 +224,8 @@ fn shown(
     let again = match engine {
         // Podman reads its files anew each time.
         Engine::Podman => EDIT.to_owned(),
-        // ctr names the runtime itself: a rule holds the container back, in this file or in another
-        // one that a variable of the daemon names.
+        // ctr names the runtime, so synconce-oci was called. A rule keeps the container from being
+        // held: a rule of this file, or of another file that a variable of the daemon names.
         Engine::Containerd => format!("{EDIT}, or {}", engine.restart(host)),
         _ => engine.restart(host),
     };

@@ -3,8 +3,8 @@
 use super::others;
 use std::collections::BTreeSet;
 
-/// Returns the ID that `typed` is or begins. `known` are the IDs of the user's own state
-/// directory and of `--root`; those of other users are looked up if none of `known` is meant.
+/// Returns the ID that `typed` is or begins. `known` are the IDs of the user's own state directory
+/// and of `--root`; the IDs of other users are looked up if `known` has no match.
 ///
 /// # Errors
 /// `typed` begins several IDs. An ID that does not exist is returned as it is.

@@ -116,9 +116,9 @@ fn parts(found: &FoundMarker) -> Result<(&RunRecord, &Private), CommandError> {
         .ok_or_else(|| refusal(format!("cannot mend {}: its marker is damaged", found.id), STATUS))
 }
 
-/// Returns the root of the system to mend: the target of `--root`, or that of the run. The disk of
-/// the run may be mounted elsewhere after a boot, or another one in its place: its marker proves
-/// that it is the same one.
+/// Returns the root of the system to mend: the target of `--root`, or that of the run. After a boot
+/// the disk of the run may be mounted elsewhere, and another disk in its place. The marker there
+/// proves that the disk is the run's.
 fn system(
     root: Option<&Path>,
     found: &FoundMarker,

@@ -34,9 +34,9 @@ pub fn of_every_user() -> Vec<FoundMarker> {
 /// Clears the interrupted run `id` of one of `users`, or of any user if `users` is empty.
 /// Returns the cleared runs.
 ///
-/// # Errors
-/// Fails if several users have a run with this id: `status` printed the same command for each,
-/// and one user may have copied the id of another user's run to have that run cleared.
+/// # Errors Fails if several users have a run with this id: `status` printed the same command for
+/// each of these runs. A user may have copied the id of another user's run, so that root clears
+/// that run.
 pub fn clear(id: &str, users: &HashSet<u32>) -> Result<Vec<FoundMarker>, String> {
     let is_wanted = |user: u32| users.is_empty() || users.contains(&user);
     let mut found = each(Order::Show, is_wanted);
@@ -45,7 +45,7 @@ pub fn clear(id: &str, users: &HashSet<u32>) -> Result<Vec<FoundMarker>, String>
     if users.is_empty() && owners.len() > 1 && !owners.contains(&0) {
         return Err(ambiguous(id, owners, "clear"));
     }
-    // Root's own run can always be cleared, whatever id another user has chosen.
+    // Root's own run can always be cleared, even if another user has chosen the same id.
     if owners.contains(&0) {
         owners = BTreeSet::from([0]);
     }
@@ -76,7 +76,7 @@ pub fn owner_of(id: &str) -> Result<RunOwner, String> {
     }
     let (found, is_whole) = look(Order::Find(id), |_| true);
     let owners = BTreeSet::from_iter(found.iter().map(|it| it.owner));
-    // Root's own run is meant, whatever id another user has chosen.
+    // Root's own run is meant, even if another user has chosen the same id.
     if owners.len() > 1 && !owners.contains(&0) {
         return Err(ambiguous(id, owners, "commit"));
     }

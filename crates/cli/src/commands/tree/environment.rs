@@ -10,9 +10,9 @@ use std::path::Path;
 use synconce_durable::error::Context;
 use synconce_tree::enter::PATH;
 
-/// Variables of the caller that the command gets: what the terminal can do, the proxies (as
-/// podman passes them, because the network is the host's), the date of reproducible builds, and
-/// the run around this one.
+/// Variables of the caller that the command gets: the type of the terminal, the proxies (the
+/// network is the host's; podman passes them, too), the date of reproducible builds, and the run
+/// around this one.
 const PASSED: [&str; 15] = [
     "TERM",
     "COLORTERM",

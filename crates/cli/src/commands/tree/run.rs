@@ -53,7 +53,8 @@ pub fn run(store: &Store, arguments: RunIn, output: Output) -> Result<ExitCode, 
     let binds: Vec<Bind> =
         arguments.bind.iter().map(|text| bind(text)).collect::<Result<_, _>>()?;
     let added = environment::added(&arguments)?;
-    // In a chroot the kernel shows another path once this process has left the mount namespace.
+    // Read now: in a chroot the kernel shows another path once this process has left the mount
+    // namespace.
     let own = env::current_exe().on("cannot find our own program", Path::new("/proc/self/exe"))?;
     // Before the trial mount of a session: root of a user namespace may mount in a mount namespace
     // of its own alone.

@@ -108,8 +108,8 @@ fn say_none(store: &Path) {
     notice(&format!("hint: `{import}` makes one"));
 }
 
-/// Returns the table. A time of day, and then what tells least of a tree, gives way to the width of
-/// the terminal.
+/// Returns the table. On a narrow terminal the time of day is left out first, then the columns that
+/// say least about a tree.
 fn table(shown: &[ShownTree<'_>]) -> String {
     let width = table::width_of(io::stdout());
     let whole = table::render(&rows(shown, "GENERATION", str::to_owned), None, &[]);

@@ -9,14 +9,14 @@ pub enum When {
     SetAside,
 }
 
-/// What the user does, and what comes of it.
+/// An attack of the user, and its outcome.
 pub struct Attack {
     pub name: &'static str,
     pub when: When,
     /// Commands of the user, in the directory above `data`, which has the held files. `$victim`
     /// is a directory of root.
     pub plant: &'static str,
-    /// The verb that meets what was planted, its exit code, and a part of its message.
+    /// The verb that finds what was planted, its exit code, and a part of its message.
     pub verb: &'static [&'static str],
     pub code: i32,
     pub said: &'static str,

@@ -1,5 +1,6 @@
-//! What a machine that builds many Dockerfiles meets: steps with the host's network, here-documents
-//! or a full disk, builds side by side, and a prune or a restart of the engine during a step.
+//! The events of a machine that builds many Dockerfiles: steps with the host's network,
+//! here-documents or a full disk, builds side by side, and a prune or a restart of the engine
+//! during a step.
 
 use super::dockerd_on_disk::{DockerdOnDisk, assert_none_volatile, overlays};
 use super::{CHOWN, COPIED, COUNT, FILES, NEEDS, WAIT, assert_owned, begun};

@@ -245,7 +245,7 @@ fn kill(docker: &mut Option<Docker<'_>>, client: &Group, random: &mut Random) ->
             continue;
         }
         std::thread::sleep(Duration::from_micros(random.below(LATER)));
-        // Of an earlier round there may be an orphan.
+        // An orphan of an earlier round may still run, so the newest process is taken.
         let found = victim.find();
         if found.last().is_some_and(|pid| kill_process(*pid, Signal::KILL).is_ok()) {
             return victim;

@@ -86,7 +86,7 @@ fn the_verdict_about_a_script_names_the_daemon_of_its_clients() {
                   `synconce doctor --docker`";
     let whole = unseen.replace("--docker", "--docker -- ./build.sh");
     assert_eq!(of(false, docker(), &[]), whole);
-    // As of `synconce doctor --docker -- docker build`.
+    // The report of `synconce doctor --docker -- docker build` says the same.
     assert_eq!(of(true, docker(), &[]), unseen);
     let nerdctl = json!([{"program": "nerdctl", "builds": true}]);
     assert!(of(false, nerdctl, &[]).ends_with("`synconce doctor --buildkit -- ./build.sh`"));

@@ -74,7 +74,7 @@ pub enum RestoreError {
     },
     /// The boot id cannot be read. Nothing was renamed.
     Boot(Error),
-    /// An act failed. The next call goes on.
+    /// An act failed. The next call continues the restore.
     Failed(Error),
 }
 

@@ -31,16 +31,16 @@ pub(super) fn decide(pending: &PendingCall, lookups: &impl Lookups) -> Decision 
         _ => (word(1) == MODE_STRICT, 0, pending.argument(2)),
     };
     if is_strict {
-        // seccomp(2) takes no argument for this mode. By a wrong one libseccomp finds out whether
-        // the kernel has the call.
+        // seccomp(2) takes no argument for this mode. libseccomp passes a wrong argument to find
+        // out whether the kernel has the call.
         let is_question = pending.call == Call::Seccomp && (flags != 0 || address != 0);
         return if is_question { Decision::Ignore } else { Decision::OwnFilter(OwnFilter::Strict) };
     }
     let memory = lookups.memory().ok();
     let program = memory.map(|memory| read_program(&memory, pending.abi, address));
     if program == Some(None) {
-        // The kernel reads the program before it looks for a listener: EFAULT. By such a call
-        // libseccomp finds out which flags the kernel has.
+        // The kernel reads the program before it looks for a listener: EFAULT. libseccomp makes
+        // such a call to find out which flags the kernel has.
         return Decision::Ignore;
     }
     if flags & args::NEW_LISTENER != 0 {

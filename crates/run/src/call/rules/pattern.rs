@@ -134,7 +134,7 @@ impl Pattern {
 
     /// Whether a path may match both. `true` if undecided.
     pub(super) fn may_meet(&self, other: &Self) -> bool {
-        // Below any path of one pattern there is a path that `**` of the other one leads to.
+        // `**` of the one pattern matches a path below each path that the other pattern matches.
         let is_fixed = |(one, two): &(&PatternPart, &PatternPart)| {
             **one != PatternPart::Directories && **two != PatternPart::Directories
         };

@@ -236,8 +236,8 @@ fn identity(file: &OwnedFd) -> Result<(u64, u64), Errno> {
     Ok((stat.st_dev, stat.st_ino))
 }
 
-/// Returns the place that the mount point of `mount` has on the file system of its parent, on
-/// that of the mount above, and so on up to the root, as far as `mounts` lists them.
+/// Returns the place of the mount point of `mount` on the file system of its parent mount, then the
+/// place of the parent's mount point, and so on up to the root, as far as `mounts` has the mounts.
 pub(super) fn points_above(mount: &Mount, mounts: &[Mount]) -> Vec<(DeviceId, PathBuf)> {
     let (mut places, mut at) = (Vec::new(), mount);
     while let Some(parent) = mounts.iter().find(|other| other.id == at.parent && other.id != at.id)

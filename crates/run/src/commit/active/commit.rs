@@ -91,9 +91,8 @@ impl Active {
         devices.filter(|device| !pins.covers(*device)).collect()
     }
 
-    /// Returns what a commit syncs beside the pins if it takes all: a sealed filter has answered
-    /// calls on any file system, a held sync() covers all disks, and a file system that is left
-    /// has no pin.
+    /// Returns what a commit of everything syncs beside the pins: a sealed filter answered calls on
+    /// any file system, a held sync() covers all disks, and some file systems may have no pin.
     pub(super) fn everything(&self) -> Everything {
         let written_before = self.written_before.clone();
         if self.scope.sealed.is_some() {

@@ -106,8 +106,8 @@ impl UnmountSync {
         }
     }
 
-    /// Whether a checkpoint leaves the file system to this sync: the sync goes on, and then
-    /// covers what was written until now, or has failed.
+    /// Whether a checkpoint leaves the file system to this sync. A sync that still runs is
+    /// repeated, so it covers what was written until now; a failed sync is not tried again.
     pub(super) fn takes_over(&self) -> bool {
         match &mut *self.lock() {
             Sync::GoesOn { again } => {

@@ -106,8 +106,8 @@ impl Unmounting {
     }
 }
 
-/// What is left to do before an unmount, while the call that is passed waits for an answer. A
-/// sync that has begun goes on without the call.
+/// The work before an unmount. The parameter says whether the call still waits for its answer. A
+/// sync that has begun is finished even if the call no longer waits.
 pub(crate) type Unpinning = Box<dyn FnOnce(&dyn Fn() -> bool) + Send>;
 
 impl Active {

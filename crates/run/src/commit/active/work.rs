@@ -32,7 +32,7 @@ pub(crate) struct Via {
     pub fd: i32,
 }
 
-/// What work does. At most one of a kind is done at a time.
+/// What work does. At most one work of each kind is done at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum WorkKind {
     /// Makes the markers durable.
