@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use synconce_probe::mounts;
 use synconce_sys::namespace::{UnshareFlags, unshare};
 
-/// Sockets, locks and states of daemons. Covered by a file system in memory for a daemon of a
-/// benchmark, because dockerd would use a containerd of the host that it finds there.
+/// The directory with sockets, locks and states of daemons. A benchmark mounts a file system in
+/// memory over it, because its dockerd would use the host's containerd.
 pub(crate) const RUN: &str = "/run";
 
 /// The devices of a minimal root: name, major and minor (devices.txt of the kernel).

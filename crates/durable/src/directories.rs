@@ -1,9 +1,9 @@
 //! Makes the directories above a marker, and syncs their names: a marker is as durable as the
 //! name of each directory above it.
 //!
-//! A run records the directories that it made, and syncs their names. Another run may have made a
-//! directory a moment before without a sync of the name, and may never sync it if its command does
-//! not sync. So a run also syncs the names that are young.
+//! A run records the directories that it made, and syncs their names. Another run may have just
+//! made one of the directories, and not have synced the name yet. If the command of that run never
+//! syncs, the name is not synced. So a run also syncs young names.
 
 use crate::error::{Context, Error};
 use crate::file_system;
@@ -14,11 +14,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The age at which the kernel has certainly written a name back. That takes seconds by default, up
-/// to 5 minutes with the longest delay that file systems advise (`commit=` in ext4(5) and
-/// btrfs(5)), and 10 minutes in the laptop modes of distributions. Too short a horizon loses a
-/// marker; too long a horizon costs a few flushes in runs soon after the first. If the clock
-/// jumps ahead by more than the horizon between two runs, a young name seems old.
+/// The age at which the kernel has certainly written a name back. By default that takes seconds;
+/// with the longest delay that file systems advise, up to 5 minutes (`commit=` in ext4(5) and
+/// btrfs(5)); and in the laptop modes of distributions 10 minutes. Too short a horizon loses a
+/// marker; too long a horizon costs a few flushes in runs soon after the first. If the clock jumps
+/// ahead by more than the horizon between two runs, a young name seems old.
 const HORIZON: Duration = Duration::from_secs(15 * 60);
 
 /// Whether a file that was last changed at `changed` has been written back by the kernel.

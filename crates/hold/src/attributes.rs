@@ -11,15 +11,15 @@ use synconce_durable::error::{Context, Error};
 
 /// The attributes that an overlay adds to directories of its upper.
 const OWN: &[u8] = b"trusted.overlay.";
-/// The kernel stores an attribute that a process sets through an overlay, and that begins as
-/// [`OWN`], with this beginning (Linux 6.7, "Nesting overlayfs mounts" in
+/// The beginning with which the kernel stores an attribute that begins with [`OWN`] and that a
+/// process sets through an overlay (Linux 6.7, "Nesting overlayfs mounts" in
 /// Documentation/filesystems/overlayfs.rst).
 const ESCAPED: &[u8] = b"trusted.overlay.overlay.";
 /// The kernel's limit for a list of names and for a value, in bytes (xattr(7)).
 const LONGEST: usize = 64 << 10;
 
-/// The entry in the directory of the overlay which says that no attribute of the overlay is left,
-/// so that those with the beginning [`OWN`] are of processes.
+/// The name of an entry in the directory of the overlay. The entry says that the attributes of the
+/// overlay itself are removed: attributes that still begin with [`OWN`] were set by processes.
 pub(crate) const STRIPPED: &str = "stripped";
 
 /// Removes the attributes of the overlay of a hold from the directory that `open` opens and from
@@ -27,8 +27,8 @@ pub(crate) const STRIPPED: &str = "stripped";
 /// that an unpacked layer made opaque is opaque afterwards. `top` is the directory's path, and
 /// `scratch` the directory of the overlay.
 ///
-/// A renamed attribute looks like one of the overlay. So the renames begin only when the removals
-/// are durable, and a call that was cut short, also by a power cut, is finished by the next.
+/// A renamed attribute looks like an attribute of the overlay. So the renames begin only when the
+/// removals are durable. The next call finishes a call that was cut short, also by a power cut.
 ///
 /// Returns whether there were renames, so that an entry in `scratch` says that they have begun.
 ///

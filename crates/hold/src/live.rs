@@ -313,14 +313,15 @@ fn in_mount(path: &Path, mount: &Mount) -> Option<(u64, PathBuf)> {
     Some((device(mount), mount.root.join(path)))
 }
 
-/// Whether anything is left of an overlay of `record`, in any mount namespace. The file system
-/// below has then been mounted all the time: an overlay keeps it.
+/// Whether an overlay of `record` still exists in any mount namespace. If so, the file system below
+/// has been mounted all the time, because an overlay keeps it mounted.
 pub fn exists(record: &HoldRecord) -> bool {
     let Ok(view) = View::take() else { return true };
     let overlays = view.overlays(record).unwrap_or_default();
     let exists = |overlay: &Overlay<'_>| {
-        // The open files are asked only if the kernel cannot be: a process may have files open in
-        // an overlay that is unmounted everywhere and has got the number of this one's device.
+        // The list of open files decides only if the kernel gives no answer. The kernel may have
+        // given the device number of this overlay to a later one, whose open files would count
+        // here.
         let asked = || overlay.place.is_in_use().unwrap_or_default();
         overlay.mount.is_some()
             || overlay.obstacle().is_some()

@@ -10,9 +10,9 @@ use crate::resolved_path::ResolvedPath;
 use crate::safe_directory::if_there;
 use synconce_durable::error::Error;
 
-/// Returns why the hold of `config`, which has no marker, cannot go on: the kernel's mark beside a
-/// held path says that the hold was not stopped. A stop removes the mark durably before the marker.
-/// While the file system stays mounted, the kernel has every write.
+/// Returns why the hold of `config`, which has no marker, needs a recovery: the kernel's mark
+/// beside a held path says that the hold was not stopped. A stop removes the mark durably before
+/// the marker. While the file system stays mounted, the kernel has every write.
 ///
 /// A recovery removes the mark, too: a recovery that was cut short has its journal.
 pub(crate) fn unclean(config: &Config) -> Result<Option<Unclean>, Error> {

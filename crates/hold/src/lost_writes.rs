@@ -1,8 +1,7 @@
-//! What is noted of writes that a disk lost, outside the marker. The kernel reports a lost write
-//! once, so the verb that meets it makes the notes.
+//! Notes outside the marker that a disk lost writes. The kernel reports a lost write once, so the
+//! verb that gets the error makes the notes.
 //!
-//! The notes in memory are of one boot: the next boot drops the pages of memory that the disk does
-//! not have.
+//! The notes in memory end with the boot. So do the pages in memory that the disk does not have.
 
 use crate::boot;
 use crate::file_id::FileId;
@@ -15,8 +14,8 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use synconce_durable::error::Error;
 
-/// A disk that lost writes, as it was mounted then. The marker has it, and then the journal of what
-/// is set aside, for a restore in a container that is made anew.
+/// A mount of a disk that lost writes. The marker has the loss, and later the journal of what is
+/// set aside. So a restore in a container that is made anew finds the loss.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Loss {
     /// The kernel's boot id. Empty if it could not be read.
@@ -49,15 +48,16 @@ impl Loss {
         boot::is_now(&self.boot)
     }
 
-    /// Whether sysfs did not show the disk, so that a later mount looks the same.
+    /// Whether sysfs did not show the disk. Then a later mount cannot be distinguished from this
+    /// one.
     pub(crate) fn is_unseen(&self) -> bool {
         self.super_block.is_none() && self.is_of_boot() != Some(false)
     }
 }
 
-/// Notes that `systems` have lost writes of the hold `name`: for the next recovery ([`is_noted`]),
-/// for a restore ([`is_noted_for_restore`]), and beside the files at those of `places` that are
-/// there, for a hold whose marker is lost with its container.
+/// Notes that `systems` have lost writes of the hold `name`. One note is for the next recovery
+/// ([`is_noted`]), and one for a restore ([`is_noted_for_restore`]). Notes beside the files, at
+/// those of `places` that are on `systems`, are for a hold whose marker is lost with its container.
 ///
 /// # Errors
 /// Names the first note in memory that could not be made.

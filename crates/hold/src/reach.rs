@@ -66,12 +66,12 @@ impl fmt::Display for Unreached {
     }
 }
 
-/// Returns how a held directory of `record`, which is mounted, stays writable without its overlay:
-/// by a mount of the directory, or of one below it, that was made before the start.
+/// Returns the mount by which processes can write to a held directory of `record` past its overlay:
+/// a mount of that directory, or of a directory below, from before the start.
 ///
 /// A mount of a directory above is accepted. Each service with `PrivateTmp=` and each container has
-/// a copy of all mounts, mostly without a process that opens the files, and receives the overlay
-/// where the mounts propagate. Files of bbolt are locked by the guard.
+/// a copy of all mounts. The overlay propagates to most of these copies, and few of their processes
+/// open the held files. The guard locks files of bbolt.
 pub(crate) fn find_bypass(record: &HoldRecord) -> Result<Option<Unreached>, Error> {
     let mut found = None;
     let is_free = || {

@@ -1,8 +1,8 @@
 //! Makes whole overlays read-only, with all their mounts.
 //!
-//! An unmount ends one mount of an overlay, and the private copy of another mount namespace stays,
-//! with unsynced writes. A read-only super block has no writer: the kernel refuses it while a
-//! file is open for writing through any mount of it, also a detached one
+//! An unmount ends one mount of an overlay. A private copy in another mount namespace stays, and
+//! its processes can go on writing without syncs. A read-only super block has no writer: the kernel
+//! refuses it while a file is open for writing through any mount of it, also a detached one
 //! (`sb_prepare_remount_readonly` in fs/namespace.c). Only root outside of user namespaces can make
 //! it writable again.
 

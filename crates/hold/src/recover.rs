@@ -216,8 +216,8 @@ fn prepare_wipe(config: &Config, lock: &Lock) -> Result<(), RecoverError> {
     Ok(aside::refuse_mounts(&paths_to_wipe(config))?)
 }
 
-/// Syncs the disks of `places` before a wipe, which does not use the files: what a disk has lost is
-/// for a restore, and durable in the marker until the journal has it.
+/// Syncs the disks of `places` before a wipe. The wipe does not use the files, but a later restore
+/// would: so a lost write is noted durably in the marker, until the journal has the note.
 fn sync_for_wipe(record: &mut HoldRecord, places: &[ResolvedPath]) -> Result<(), Error> {
     // The marker may name no disk: its own disk was full. A disk that failed may show so by itself.
     let is_unnamed = record.losses.is_empty() && unclean(record) == Some(Unclean::WriteBack);

@@ -15,10 +15,10 @@
 //! same arguments, descriptors and environment. On any error before that, the container is not
 //! changed, and its syncs are done.
 //!
-//! If the root of a step becomes volatile (`step`, `step_root`), the runtime is executed in a
-//! child process (`foreground`) by the call after which the root has to be mounted back: `run`,
-//! or `delete`. The root of a held step that no unmount syncs (`step_sync`) is synced after `run`,
-//! or before `delete`.
+//! If the root of a step becomes volatile (`step`, `step_root`), one call mounts the root back
+//! after the runtime has ended. That call executes the runtime in a child process (`foreground`):
+//! `run`, or `delete`. The root of a held step that no unmount syncs (`step_sync`) is synced after
+//! `run`, or before `delete`.
 #![forbid(unsafe_code)]
 
 mod bundle;

@@ -113,10 +113,10 @@ pub(crate) fn run_and_sync(
     opened.sync().map_or_else(RuntimeEnd::Failed, |()| ended)
 }
 
-/// Mounts a root as before if an earlier call has made it volatile: by `delete` after the step, by
-/// `create` if the engine was killed during the step and uses the layer again. A `delete` syncs
-/// the root of any other held step that no unmount syncs. Returns how the
-/// call ended, or `None` if the runtime is still to be executed.
+/// Mounts a root as the engine had mounted it, if an earlier call has made the root volatile.
+/// `delete` calls this after the step; `create` calls it if the engine was killed during a step and
+/// uses the layer again. A `delete` syncs the root of any other held step that no unmount syncs.
+/// Returns how the call ended, or `None` if the runtime is still to be executed.
 pub(crate) fn mount_back(
     call: &Invocation,
     runtime: &Path,

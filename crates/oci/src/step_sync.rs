@@ -1,10 +1,10 @@
 //! Syncs the root of a held build step at the end of the step, because no unmount may do so, and
 //! the volumes of a working container of Buildah, which are no part of the root.
 //!
-//! An overlay syncs its upper file system at its last unmount, which the engine's is not if another
-//! mount namespace has a copy of the mount. The roots of other snapshots (native, btrfs, vfs) and
-//! of fuse-overlayfs sync nothing then: only the calls of the step would have synced them, and
-//! those are held.
+//! An overlay syncs its upper file system at its last unmount. The engine's unmount is not the last
+//! if another mount namespace has a copy of the mount. The unmounts of other snapshots (native,
+//! btrfs, vfs) and of fuse-overlayfs sync nothing: only the calls of the step would have synced
+//! these roots, and those calls are held.
 
 use crate::bundle::{Bundle, Facts};
 use crate::invocation::Invocation;

@@ -2,13 +2,13 @@
 //! a run. dpkg's diversions keep the wrappers when the packages are upgraded.
 //!
 //! The set-up has no journal. No file is edited: the real program gets a second name, by a hard
-//! link, and an undo gives it its first name back. What is to be done is read from the files
-//! and from dpkg's list of diversions, so that a crash between any two steps is continued by
-//! the next set-up or undo.
+//! link, and an undo gives it its first name back. Each call finds the next steps from the files
+//! and from dpkg's list of diversions. So the next set-up or undo continues after a crash between
+//! any two steps.
 //!
-//! The wrapper is there before the diversion is, and the diversion is taken away before the
-//! wrapper is. So a diverted program is at its second name, and if a program without a
-//! diversion has two names with different files, then dpkg has upgraded the file at its own.
+//! The wrapper is put in place before the diversion is made, and removed after the diversion. So
+//! the real program of a diversion is at its second name. If a program without a diversion has two
+//! names with different files, dpkg has upgraded the file at the first name.
 
 mod diversion;
 mod program;

@@ -28,8 +28,8 @@ const KNOWS_VARIABLE: u32 = 26;
 pub(crate) const PLACES: [&str; 3] =
     ["/usr/bin/dockerd", "/usr/sbin/dockerd", "/usr/local/bin/dockerd"];
 
-/// Plans the changes that make dockerd call `synconce-oci`: for all containers, or for builds alone
-/// if another default runtime is set, or if that is set up.
+/// Plans the changes that make dockerd call `synconce-oci`: for all containers; or for builds
+/// alone, if another default runtime is set or dockerd is set up for builds alone already.
 pub(crate) fn plan(host: &Host) -> Result<Plan, Error> {
     let service = read_service(host)?;
     let default = default_runtime(host, &service)?;

@@ -281,8 +281,8 @@ fn inherited_numbers() -> impl Iterator<Item = i32> {
     })
 }
 
-/// Leaves the terminal's session and closes what was inherited: pipes must close when all
-/// other copies do, and locks and directories must not stay in use.
+/// Leaves the terminal's session, and closes the inherited descriptors. Otherwise pipes would not
+/// end with their other users, and locks and directories would stay in use.
 pub fn leave_session() {
     // setsid(2) fails only for a group leader, which a forked process is not.
     let _ = rustix::process::setsid();
@@ -306,9 +306,8 @@ pub fn umask() -> Option<u32> {
     u32::from_str_radix(mask.trim(), 8).ok()
 }
 
-/// Lowers the priority for processor and disk: the calling thread, and threads that it starts
-/// later, get nice 19 and the idle I/O class (ioprio_set(2), Linux 2.6.13), where the disk's
-/// scheduler has classes.
+/// Gives the calling thread, and the threads that it starts later, the lowest priority: nice 19,
+/// and the idle I/O class (ioprio_set(2), Linux 2.6.13) if the disk's scheduler has classes.
 pub fn give_way() {
     const WHO_PROCESS: libc::c_int = 1;
     const CLASS_IDLE: libc::c_int = 3 << 13;

@@ -42,10 +42,10 @@ impl Listen {
 /// Installs `program` on the calling thread, which must have `CAP_SYS_ADMIN` in its user
 /// namespace or no_new_privs set.
 ///
-/// Uses `SPEC_ALLOW` (before 5.16 a filter otherwise turns on speculation mitigations). With
-/// [`Listen::Yes`] does not use `WAIT_KILLABLE_RECV` (5.19): a caller whose call was received
-/// could then not be frozen while the supervisor is frozen, so a cgroup freezer would wait
-/// forever. Async-signal-safe: it allocates nothing.
+/// Uses `SPEC_ALLOW` (before 5.16 a filter otherwise turns on speculation mitigations).
+/// [`Listen::Yes`] does not use `WAIT_KILLABLE_RECV` (5.19). With that flag, a caller whose call
+/// was received cannot be frozen before it gets its answer. A cgroup freezer that has frozen the
+/// supervisor would wait for ever. Async-signal-safe: it allocates nothing.
 ///
 /// # Errors
 /// `EACCES` without the privilege, `EBUSY` if another filter of the thread has a listener

@@ -188,8 +188,8 @@ pub(crate) fn stack_or_generation(store: &Store, name: &TreeName) -> Result<Laye
     }
 }
 
-/// Returns how a session on `source` writes: by `wanted`, else by the strategy in the
-/// tree's record, else, if that strategy no longer works, by the first that does.
+/// Returns the strategy of a session on `source`: `wanted`, or else the strategy in the tree's
+/// record. If the strategy of the record no longer works, returns the first that does.
 pub(crate) fn strategy_of(
     store: &Store,
     source: &LayerStack,

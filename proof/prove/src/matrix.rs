@@ -56,9 +56,9 @@ pub(crate) fn prove(arguments: &ProveArguments) -> Result<bool> {
     Ok(passes(&rows, arguments.skipped()))
 }
 
-/// Moves the second row of each mutant behind all first rows and all promises, and so on: a row is
-/// not made if an earlier row has caught its mutant by then. The order of the first rows stays:
-/// a mutant of a hold is caught late, and must not be alone at the end.
+/// Sorts the rows: all promises and the first row of each mutant, then the second rows, and so on.
+/// A row is skipped if an earlier row has caught its mutant by then. The order of the first rows
+/// stays: a mutant of a hold is caught late, and must not be alone at the end.
 fn spread_mutants(jobs: Vec<Job<'_>>) -> Vec<Job<'_>> {
     let mut rows_before: BTreeMap<String, usize> = BTreeMap::new();
     let mut numbered = Vec::new();

@@ -1,5 +1,5 @@
-//! A disk is as slow as requested, by its own account: the planned times are checked, not the
-//! times that a busy machine makes of them.
+//! A disk is as slow as requested. The tests check the times that the disk plans, because a busy
+//! machine makes the real times longer.
 //!
 //! Needs root. If a rig cannot be set up, the tests fail: they test nothing else.
 

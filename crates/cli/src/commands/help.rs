@@ -142,8 +142,9 @@ pub fn wrong(mut error: Error) -> ExitCode {
     exit::FAILED.into()
 }
 
-/// Returns the command line that holds what `words` do: of a client of a daemon, and of a daemon,
-/// the set-up. sudo comes before the run, because a user's run gives no privileges.
+/// Returns the command line that holds the syncs of `words`: a run, or the set-up if `words` start
+/// a daemon or a client of one. sudo comes before the run, because programs gain no privileges in a
+/// user's run.
 fn run_of(words: &[String]) -> String {
     let command: Vec<_> = words.iter().map(OsString::from).collect();
     let held = match &words[0][..] {
@@ -225,9 +226,9 @@ fn hint(error: &Error, words: &[String]) -> Option<String> {
     }
 }
 
-/// Takes hidden commands out of clap's suggestions for a mistyped one of `words`. Commands that
-/// differ from it by two exchanged letters, one added, left out or wrong come alone: in a word as
-/// short as `rnu` clap's own measure finds nothing.
+/// Takes hidden commands out of clap's suggestions for the mistyped command in `words`. If a
+/// command differs by one letter (added, left out, wrong) or by two exchanged letters, only such
+/// commands are suggested: clap's own measure finds nothing for a word as short as `rnu`.
 fn suggest(error: &mut Error, words: &[String]) {
     let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else {
         return;

@@ -72,8 +72,8 @@ fn a_record_that_a_full_disk_cuts_names_the_disk(place: &Place) {
     }
 }
 
-/// Takes a POSIX lock of the first byte of a file, an OFD lock of the second, and a flock(2);
-/// and says which another process cannot have.
+/// Takes a POSIX lock of the first byte of a file, an OFD lock of the second byte, and a flock(2).
+/// Prints which of the three locks another process cannot get.
 const LOCKS: &str = "
 import fcntl, os, struct, sys, time
 def take(file):

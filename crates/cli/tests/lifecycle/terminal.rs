@@ -247,8 +247,8 @@ fn the_hang_up_of_the_terminal_ends_the_command_but_not_the_commit_or_a_daemon()
     });
 }
 
-/// As in `tmux new-window 'synconce run ...'` or `ssh -t HOST synconce run ...`: the kernel sends
-/// the hang-up to the leader of the session alone.
+/// In `tmux new-window 'synconce run ...'` and `ssh -t HOST synconce run ...`, synconce leads the
+/// session. The kernel sends the hang-up to the leader alone.
 #[test]
 fn the_hang_up_of_a_terminal_whose_session_synconce_leads_ends_the_command() {
     isolated(|place| {

@@ -8,12 +8,12 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 use synconce_sys::{process, signals};
 
-/// Stops this process by `signal`, which stopped the command `pid`, until the shell continues
-/// it. Does not stop if the command has been continued already: then the stop reached the
-/// whole job, including this process. The leader of a session without a terminal does not stop
-/// either. Its terminal may have been closed: then the SIGCONT of the hang-up has come already, and
-/// no other follows (`tty_signal_session_leader`, drivers/tty/tty_jobctrl.c, takes the terminal
-/// away first). Returns whether this process was stopped.
+/// Stops this process by `signal`, which stopped the command `pid`, until the shell continues it.
+/// Does not stop if the command has been continued already: then the stop reached the whole job,
+/// including this process. The leader of a session without a terminal does not stop either. Its
+/// terminal may have been closed: then the hang-up has already sent SIGCONT, and nothing sends it
+/// again (`tty_signal_session_leader`, drivers/tty/tty_jobctrl.c, takes the terminal away first).
+/// Returns whether this process was stopped.
 ///
 /// A command may be in a process group of its own (an interactive shell that suspends itself).
 /// The shell gives the terminal to this process's group, and this function passes the terminal
@@ -65,7 +65,8 @@ const TRACED_POLLS: u32 = 100;
 const MOMENT: Duration = Duration::from_millis(1);
 
 /// Passes a SIGCONT on to the command `pid`. A command that is not stopped gets the signal only
-/// outside a shell's job: it may wait for a stopped process whose stop it did not follow.
+/// outside a shell's job: the command may itself wait for a stopped process, and continue that
+/// process.
 pub(crate) fn pass_continuation(pid: u32) {
     if !go_on(pid) && !process::is_job_of_a_shell() {
         signals::send(pid, Signal::CONT.as_raw());

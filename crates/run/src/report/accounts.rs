@@ -35,13 +35,13 @@ pub enum PassReason {
     /// The commit could not cover the call: no marker or pin was ready in time, or the file system
     /// was being unmounted, or its sync has failed.
     Uncovered,
-    /// The caller, whose call would lose its sync flag by a trace, could not be traced: another
-    /// program traces the caller, or a sandbox refuses ptrace(2).
+    /// The supervisor could not trace the caller to take the sync flag away: another program traces
+    /// the caller, or a sandbox refuses ptrace(2).
     Traced,
     /// The kernel has an error of an earlier write to report.
     WriteError,
-    /// The kernel may have an error of an earlier write to report, which no look-up finds for a
-    /// call of this kind: msync, syncfs, aio on a file system that was pinned late.
+    /// The kernel may have an error of an earlier write to report, and the supervisor cannot find
+    /// out: msync, syncfs and aio on a file system that was pinned late.
     ErrorUnknown,
     /// Calls of this kind are never held: a freeze, a quota's sync, io_uring that was let through.
     NeverHeld,

@@ -88,10 +88,11 @@ impl Balance {
     }
 
     /// Returns the shortest and the longest time that the timed syncs would have taken, one by one.
-    /// The shortest sync of the marker is the most: a longer one has also written what other
-    /// programs had left, which a row of syncs does once. It waits for two flushes of the disk, as
-    /// it writes the journal (`jbd2_journal_commit_transaction`); a sync of blocks that the file
-    /// had before waits for one (`ext4_sync_file`, `xfs_file_fsync`).
+    /// The longest time is the shortest sync of the marker for each call: a longer sync has also
+    /// written data of other programs, which happens once in a row of syncs. The sync of the marker
+    /// writes the journal and waits for two flushes of the disk
+    /// (`jbd2_journal_commit_transaction`). The shortest time is half of that: a sync without new
+    /// blocks waits for one flush (`ext4_sync_file`, `xfs_file_fsync`).
     pub fn waited_micros(&self) -> Option<[u64; 2]> {
         let [shortest, _] = self.sync_micros.filter(|_| self.timed > 0)?;
         let most = shortest.saturating_mul(self.timed);

@@ -23,8 +23,8 @@ use synconce_durable::pins;
 use synconce_probe::mounts::{self, Mount as Seen};
 use synconce_probe::namespaces;
 
-/// How long an unmount may take after a command has ended: the kernel unmounts a killed
-/// command's namespace from a work queue, some time after its last process has exited.
+/// How long an unmount may take after a command has ended: the kernel unmounts the namespace of a
+/// killed command in a work queue, some time after the last process has exited.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a copy of a mount in another mount namespace may take to end: a process that makes a
 /// namespace for a moment also copies each mount.

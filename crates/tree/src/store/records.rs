@@ -226,9 +226,9 @@ impl Store {
         Ok(names.map(with_note).collect())
     }
 
-    /// Returns why the layers that session `id` needs are unknown, if [`Store::sessions`] had no
-    /// note of the session: another version wrote the note, or the note cannot be read. Returns
-    /// `None` if there is no note, or a crash left an incomplete note.
+    /// Returns why it is unknown which layers the session `id` needs: another version wrote its
+    /// note, or the note cannot be read. Called if [`Store::sessions`] had no note of the session.
+    /// Returns `None` if there is no note, or a crash left an incomplete note.
     pub(crate) fn unknown_needs(&self, id: &str) -> Option<Error> {
         let path = self.session(id).join(SESSION);
         let is_half = |error: &Error| error.io().kind() == io::ErrorKind::InvalidData;

@@ -22,8 +22,8 @@ const BASE: &str = "base:1";
 const CLIENT: &str = "/usr/bin/docker";
 /// The exit code of a step whose root is not volatile.
 const KEPT: u8 = 77;
-/// How often an image is built until all its roots are volatile: a root that is in use is not, and
-/// the next attempt begins with the layers before it.
+/// How often an image is built until all its roots were volatile. A root in use cannot become
+/// volatile; the next attempt has the layers before that root in the cache.
 const ATTEMPTS: usize = 6;
 /// Prints the digests of the files that an image has from its layers.
 const DIGESTS: &str = "cd / && /bin/busybox find data -type f | /bin/busybox sort | \

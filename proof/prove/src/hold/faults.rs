@@ -169,8 +169,8 @@ fn wiped_without_the_marker(fixture: &HoldFixture, rig: &Rig) -> Result<Option<B
     start_anew(fixture)
 }
 
-/// A container with a boot id of its own ends, and the next one has another id: nothing is lost, so
-/// nothing may be set aside.
+/// A container with a boot id of its own ends, and the next container has another id. No write is
+/// lost, so nothing may be set aside.
 fn killed_with_its_boot_id(fixture: &HoldFixture, _: &Rig) -> Result<Option<BrokenPromise>> {
     fixture.must("start")?;
     fs::write(fixture.data().join("jobs/data"), "old")?;

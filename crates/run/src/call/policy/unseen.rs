@@ -1,9 +1,9 @@
 //! Callers that the supervisor may not examine.
 //!
-//! A process may examine another user's process only with CAP_SYS_PTRACE, which the root of a
-//! default container does not have, and a process that is not dumpable likewise (ptrace(2),
-//! "Ptrace access mode checking"). No process can be examined if /proc is of another pid
-//! namespace. What the caller's descriptor leads to is unknown then.
+//! A process needs CAP_SYS_PTRACE to examine a process of another user, or one that is not dumpable
+//! (ptrace(2), "Ptrace access mode checking"). Root of a default container does not have this
+//! capability. No process can be examined if /proc is of another pid namespace. Then the file of
+//! the caller's descriptor is unknown.
 
 use super::Decision;
 use crate::options::RunOptions;

@@ -4,8 +4,8 @@
 //! since the pins were opened, and the commit at the end does not get these errors again. The
 //! failures of checkpoints are kept, and the commit at the end reports them.
 //!
-//! One checkpoint is made at a time. No lock of the run is held during its syncs: calls are
-//! held meanwhile, and what they are about is left to the commit at the end.
+//! One checkpoint is made at a time. Its syncs run without the lock of the run. Calls are held
+//! meanwhile, and their data are left to the commit at the end.
 
 use super::Active;
 use super::coverage::Coverage;
