@@ -12,8 +12,8 @@ use synconce_sys::procfs::{self, Stat};
 /// Number of searches for processes that start while others are being killed.
 const SEARCHES: u32 = 50;
 
-/// Number of checks, 2 ms apart, of processes that may be inside execve(2) and turn out to be
-/// members. A program with an empty environment looks the same permanently.
+/// How often a process without an environment is looked at, 2 ms apart: inside execve(2) a member
+/// of the benchmark has none for a moment. A program with an empty environment never has one.
 const CHECKS: u32 = 50;
 
 /// How long a spared program may take to end by itself.

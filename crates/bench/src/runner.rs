@@ -331,9 +331,9 @@ fn add(parts: &mut Vec<SamplePart>, name: &str, ms: f64) {
     }
 }
 
-/// Returns the line of a log that contains the error. That is the first line which begins with the
-/// error word: a usage text may follow. Without such a line it is synconce's last line that is no
-/// hint: notices may precede. Otherwise it is the last line.
+/// Returns the line of a log that contains the error. That is the first line that begins with the
+/// error word, because a usage text may follow. If there is none, it is the last line of synconce
+/// that is no hint, because notices may precede. Otherwise it is the last line.
 fn reason(log: &Path) -> String {
     let bytes = std::fs::read(log).unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes);

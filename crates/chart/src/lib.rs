@@ -35,8 +35,8 @@ impl Text {
         self.0.is_empty()
     }
 
-    /// Returns the text with its middle left out if it has more than `most` characters: the ends
-    /// of a path tell most.
+    /// Returns the text, without its middle if it has more than `most` characters: the ends of a
+    /// path say most about it.
     pub fn shortened(&self, most: usize) -> Self {
         let count = self.0.chars().count();
         if count <= most {

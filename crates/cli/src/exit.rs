@@ -30,9 +30,10 @@ pub(crate) const IN_FLIGHT: Code = Code(3);
 /// `synconce status`: a run was interrupted.
 pub(crate) const INTERRUPTED: Code = Code(4);
 
-/// By the name `eatmydata`: no command in PATH, as the script of that name ends.
+/// By the name `eatmydata`, with the exit code of the script of that name: the command is not in
+/// PATH.
 pub(crate) const NOT_FOUND_BY_EATMYDATA: Code = Code(1);
-/// By the name `eatmydata`: no command was given, as the script of that name ends.
+/// By the name `eatmydata`, with the exit code of the script of that name: no command was given.
 pub(crate) const WRONG_FOR_EATMYDATA: Code = Code(2);
 
 impl From<Code> for ExitCode {

@@ -1,5 +1,5 @@
-//! Counts since the boot, in memory: each is the length of a file. A file is appended to without a
-//! lock or a sync, and processes that count at once lose nothing to each other.
+//! Counts since the boot, in memory: each is the length of a file. To count, a process appends a
+//! byte, without a lock or a sync. Processes that count at the same time lose no count.
 
 use crate::{standard_paths, state_file};
 use rustix::fs::OFlags;

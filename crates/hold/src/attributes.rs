@@ -55,7 +55,7 @@ pub(crate) fn restore(
         }
         Ok::<_, Error>(())
     })?;
-    // Before the caller removes `scratch`.
+    // The renames must be durable before the caller removes `scratch`.
     sync_all(scratch)?;
     Ok(true)
 }

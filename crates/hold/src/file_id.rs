@@ -1,4 +1,4 @@
-//! What a file is, whatever its name.
+//! The identity of a file, which does not depend on its name.
 
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
@@ -10,8 +10,8 @@ use synconce_sys::handle;
 
 const WANTED: StatxFlags = StatxFlags::INO.union(StatxFlags::BTIME);
 
-/// Identifies a file beyond renames, unmounts and boots: no file on another disk, and no later
-/// file on the same disk, has all numbers.
+/// Identifies a file, also after renames, unmounts and boots: no file on another disk, and no later
+/// file on the same disk, has the same numbers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileId {
     /// The inode number, by which `find -inum` finds the file.

@@ -24,7 +24,8 @@ pub fn unclean(record: &HoldRecord) -> Option<Unclean> {
     match were_mounted(record) {
         Some(true) => None,
         Some(false) => Some(Unclean::Unmounted),
-        // In the mount namespace of this process the mounts may be others.
+        // This process may be in another mount namespace. An overlay that still exists keeps its
+        // file system mounted.
         None if live::exists(record) => None,
         None => Some(Unclean::Unseen),
     }

@@ -42,7 +42,7 @@ pub(crate) fn that_stay(paths: &[PathBuf]) -> Result<Option<(PathBuf, Vec<FileUs
     Ok(found)
 }
 
-/// Does the same as [`that_stay`] for the files that the overlays over `places` cover.
+/// Like [`that_stay`], for the files that the overlays over `places` cover.
 ///
 /// # Errors
 /// Names a directory that cannot be opened or read.

@@ -246,7 +246,8 @@ impl<'a> Supervisor<'a> {
         let responder = self.responder.clone();
         let untraced = responder.as_ref().map(|responder| responder.untraced());
         if matches!(untraced, Some(None)) {
-            // Not now: the wait would take a stop that the tracer waits for.
+            // A thread is being traced: a wait here would consume the stop that the tracer waits
+            // for. So the stops are passed on later.
             self.reap_again = true;
             return;
         }

@@ -12,9 +12,8 @@ use synconce_durable::replace::{self, Rights};
 
 /// Makes the changes of `plan`, after writing a journal that can undo them.
 ///
-/// # Errors
-/// The changes of a first set-up are taken back. What cannot be taken back is in the journal, and
-/// so are the changes of a later set-up.
+/// # Errors The first error. The changes of a first set-up are taken back; the journal keeps those
+/// that cannot be. The changes of a later set-up stay in the journal.
 pub fn apply(plan: &Plan, host: &Host, engine: Engine) -> Result<(), Error> {
     if plan.changes.is_empty() {
         return Ok(());

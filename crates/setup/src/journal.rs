@@ -316,7 +316,7 @@ impl Journal {
         }
     }
 
-    /// Records that an undo begins. From then on a file can be the original again.
+    /// Records that an undo begins: from now on a file may have its original content again.
     pub(crate) fn undoing(&mut self) {
         self.files.iter_mut().for_each(|entry| entry.written = false);
     }

@@ -46,7 +46,7 @@ pub(crate) fn kernel() -> io::Result<Option<String>> {
     if is_of_kernel() {
         return Ok(boot_id().ok());
     }
-    // Only root in the first user namespace can be sure to mount a procfs (mount_namespaces(7)).
+    // Only root of the initial user namespace can always mount a procfs (mount_namespaces(7)).
     if !geteuid().is_root() || !is_first_user_namespace() {
         return Ok(None);
     }

@@ -99,8 +99,8 @@ fn lease_of(
     }
 }
 
-/// Deletes the subvolume in `directory` at once, with those in it. If that is not permitted, or
-/// `directory` is no subvolume, its entries are removed one by one later.
+/// Deletes the subvolume in `directory` at once, with its inner subvolumes. If that is not
+/// permitted, or `directory` is no subvolume, its entries are removed one by one later.
 fn delete_subvolume(directory: &Path) {
     let Ok(directory) = open_directory(directory) else { return };
     let _ = try_delete(directory.as_fd(), OsStr::new(CONTENT));

@@ -23,8 +23,8 @@ pub(crate) fn view(store: &Store, layers: &[Layer]) -> Result<OwnedFd, Error> {
     opened.pop().ok_or_else(|| Error::new("there is no layer in", store.path(), Errno::NOENT))
 }
 
-/// Returns where the overlay that wrote the layers kept its attributes: in a user namespace those
-/// of users.
+/// Returns the namespace of the attributes of the overlay that wrote the layers: `user.` if it was
+/// mounted in a user namespace.
 pub(crate) fn xattr_namespace(layers: &[Layer]) -> XattrNamespace {
     if layers.iter().any(|layer| layer.content == LayerContent::UserUpper) {
         XattrNamespace::User

@@ -63,8 +63,9 @@ pub(crate) fn list<'a>(
     interleaved(tests)
 }
 
-/// Returns `tests` with the longest first and unit tests last, and otherwise those of each
-/// program spread over all: neighbours in a program often wait for the same locks.
+/// Returns `tests` in the order of their start: the longest first, unit tests last. The tests of a
+/// program are spread over the others, because neighbours in a program often wait for the same
+/// locks.
 fn interleaved(tests: Vec<Test<'_>>) -> Vec<Test<'_>> {
     let mut counts: BTreeMap<&TestProgram, (usize, usize)> = BTreeMap::new();
     for test in &tests {

@@ -9,7 +9,7 @@ pub(crate) enum Status {
     Interrupted,
     /// Exit code 4, but the run names other file systems than the one that it changed.
     OtherFileSystems,
-    /// Status failed and printed why: loud enough, but no answer.
+    /// `status` failed and printed the reason: not silent, but no answer either.
     Failed,
 }
 

@@ -81,8 +81,7 @@ pub(crate) fn mount<'a>(
     })
 }
 
-/// Number of disks on which one recording is cut beside each other, where rows are made one at a
-/// time.
+/// On how many disks one recording is cut at the same time, if rows are made one at a time.
 pub(crate) const BESIDE: usize = 3;
 
 /// Returns at most `beside` disks of this kind for the cuts of `recording`, not mounted.

@@ -168,8 +168,8 @@ fn make_error(config: RunConfig, case: &ErrorCase, tool: &Tool) -> Result<Findin
     }
     fs::write(control.path().join("go"), "")?;
     let status = run.wait(patiently(LIMIT))?.ok_or("the run did not end")?;
-    // The mutant makes no call by which ext4 notices the stop. The commit of another row does, if
-    // it looks at all disks.
+    // The mutant leaves out the call that makes ext4 notice the stop. The commit of another row may
+    // make that call, if it looks at all disks.
     let is_mutant = matches!(tool, Tool::Mutant { .. });
     if case.by == By::Timer && is_mutant && rustix::fs::fsync(&other).is_err() {
         return Err("another row made ext4 notice the stop".into());

@@ -243,8 +243,8 @@ fn examine_set_up(
     Ok((!is_undone).then(|| ("not undone", differ(&recorded.untouched, &undone))))
 }
 
-/// Checks that the root is as before or as after the install, or that the run is named as
-/// interrupted and mended by the command that is printed.
+/// Checks that the root is as before or as after the install. Otherwise `status` has to name the
+/// run as interrupted, and the command that it prints has to mend the root.
 fn examine_install(
     recorded: &RecordedAct,
     root: &Root,
@@ -272,8 +272,8 @@ fn examine_install(
     Ok((!is_mended).then(|| ("not mended", differ(recorded.finished(), &mended))))
 }
 
-/// Checks that the root is as one of the steps that have returned, or the next one, has left it, or
-/// that a step is named as interrupted.
+/// Checks that the root is as after the last step that has returned, or as after the next one;
+/// otherwise `status` has to name a step as interrupted.
 fn examine_installer(
     recorded: &RecordedAct,
     root: &Root,

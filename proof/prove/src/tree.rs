@@ -31,7 +31,8 @@ pub(crate) use walk::{Alter, RunChild, alter, run_child};
 
 /// Maximum number of cuts of one recorded script.
 const PER_RECORDING: usize = 60;
-/// The same if all cuts are in one verb: between two of its steps, another process has to commit.
+/// The same, if all cuts are in one verb. Fewer, so that there are more recordings: a fault shows
+/// only if another process commits between two steps of the verb.
 const PER_RECORDING_OF_ONE_VERB: usize = 15;
 /// Seconds within which the walk must find a tree that was altered (the control).
 const CONTROLLED: u64 = 6;

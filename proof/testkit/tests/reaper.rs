@@ -189,7 +189,7 @@ fn a_rig_whose_mount_namespace_ends_leaves_nothing_but_files() {
     }
 }
 
-/// The pid of the owner is that of no process in the other namespace, or of another one.
+/// In the other namespace the owner's pid means no process, or another one.
 #[test]
 fn a_rig_of_an_owner_in_another_pid_namespace_is_reaped_only_after_its_end() {
     let records = tempfile::tempdir().unwrap();

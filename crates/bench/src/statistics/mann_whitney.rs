@@ -55,8 +55,8 @@ fn tie_term(first: &[f64], second: &[f64]) -> f64 {
         .sum()
 }
 
-/// Returns twice the probability of a U as small as the smaller of the two, by the recurrence
-/// over the number of arrangements with a given U.
+/// Returns twice the probability that U is at most the smaller of the two values of U. Counts the
+/// arrangements with each U by their recurrence.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,

@@ -27,7 +27,7 @@ pub fn trials() -> Vec<Trial> {
     trials
 }
 
-/// Microseconds of a flush of 8 ms, of which the kernel may count less than a millisecond less.
+/// A flush takes 8 ms. The kernel may count up to a millisecond less. In microseconds.
 const LEAST_FLUSH: f64 = 7_500.0;
 
 fn slow_flushes_are_named_first(place: &Place, fs: FsKind) {

@@ -1,9 +1,8 @@
-//! `synconce doctor --full`: the writes have the size, place and depth of those of fio, as the disk
-//! gets them.
+//! `synconce doctor --full`: the disk gets writes of the same size, place and depth as from fio.
 //!
-//! Speeds of a shared machine cannot be compared. So the disk is slow: a write takes a millisecond,
-//! and the next one waits for it. Then the number of writes that wait at the same time is the
-//! depth, or less where the machine is too busy to submit as many.
+//! Speeds of a shared machine cannot be compared. So the disk is slow: it does one write at a time,
+//! each in a millisecond. Then the number of waiting writes is the depth, or less if the machine is
+//! too busy to submit that many.
 
 use crate::support::{doctor, report};
 use libtest_mimic::Trial;

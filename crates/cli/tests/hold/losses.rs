@@ -10,12 +10,13 @@ use synconce_testkit::harness::{Place, binary, finish, isolated_alone};
 use synconce_testkit::process::Finished;
 use synconce_testkit::rig::{Fault, Rig};
 
-/// What becomes of the disk of the markers before a write is lost.
+/// The state of the markers' disk when a write is lost.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum StateDisk {
-    /// Full, and what is in memory ends: the container is made anew, in the same boot.
+    /// Full. The notes in memory are gone, too, because the container is made anew in the same
+    /// boot.
     Full,
-    /// The same, on a btrfs: it cannot even change a file in its place.
+    /// The same, on a btrfs: when it is full, not even a file can be overwritten.
     FullBtrfs,
     ReadOnly,
 }
@@ -44,8 +45,9 @@ pub fn lose_data(fixture: &HoldOnRig<'_>) {
     fixture.rig.disk().fail(Fault::writes().holding("these bytes are lost")).unwrap();
 }
 
-/// Lets the disk lose a write of one file, with its journal in order, while nothing can be written
-/// beside the marker. Checks that no verb forgets the loss after `meet`.
+/// Lets the disk lose a write of one file, while the disk of the marker takes no write. The journal
+/// of the held disk stays in order. `meet` calls the verb that gets the error. Checks that no later
+/// verb forgets the loss.
 fn lose(place: &Place, state: StateDisk, meet: impl Fn(&HoldOnRig<'_>)) {
     let fixture = on_a_late_disk(place);
     let make = match state {

@@ -186,7 +186,8 @@ fn the_first_disk_is_not_used_unchecked_after_another_one_was_recovered() {
             ("copy", "the files are set aside"),
         ] {
             let (fixture, at) = crashed(place, "wipe");
-            // In the second of the start it would be unknown which of both came first.
+            // An earlier start. Otherwise both times may be in one second, and it is unknown which
+            // came first.
             edit(place, |record| record["started"] = "2026-01-02T03:04:05Z".into());
             fixture.rig.unmount().unwrap();
             let device = fixture.rig.device().display();

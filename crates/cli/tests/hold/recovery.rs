@@ -61,8 +61,8 @@ fn what_is_set_aside_gives_its_owner_and_no_more_than_its_mode_to_what_is_made_a
         for (change, meant) in [
             (":".to_owned(), (65534, 65534, 0o770)),
             ("chown -R 65534 .synconce-aside-t-1".to_owned(), (65534, 65534, 0o770)),
-            // The disk was replaced: inodes are new. So are those of what the user of the directory
-            // above puts there.
+            // The inodes are new: the disk was replaced, or the user of the directory above put a
+            // copy there.
             (copy.to_owned(), (65534, 65534, 0o750)),
             (format!("{copy}; chmod 7777 .synconce-aside-t-1/databases"), (65534, 65534, 0o755)),
             (format!("{copy}; chown -R 4321:4321 .synconce-aside-t-1"), (0, 0, 0o700)),

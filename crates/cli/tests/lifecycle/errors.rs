@@ -121,7 +121,7 @@ fn runs_and_commits_are_counted_since_the_boot() {
         // Its second run commits.
         assert_unsafe(place, &rig, ended);
         counted(3, 1, 1);
-        // A command that fails has a commit, too; one that is not there ends no run.
+        // A command that fails has a commit, too. A command that is not found counts as no run.
         place.run(&["--commit-only", place.text(".").as_str()], &["false"]);
         place.run(&[], &["./not-there"]);
         counted(4, 2, 1);

@@ -173,7 +173,7 @@ fn an_error_from_before_the_first_hold_on_a_disk_reaches_the_caller_as_without_a
             place.write("go", "");
             let code = going.end().code();
             assert!(going.text().starts_with("failed synced"), "{held}: {}", going.text());
-            // ext4 reports the error at its next syncfs(2), too, which is that of the commit.
+            // ext4 reports the error again at the next syncfs(2), which the commit calls.
             assert!(code == Some(0) || held && code == Some(125), "{held}: {}", going.text());
             ["written", "go"].into_iter().for_each(|name| place.remove(name));
             rig.down().unwrap();

@@ -115,7 +115,7 @@ fn causes_of_docker_are_named_first(place: &Place) {
     }
 }
 
-/// Microseconds of a flush of 8 ms, of which the kernel may count less than a millisecond less.
+/// A flush takes 8 ms. The kernel may count up to a millisecond less. In microseconds.
 const LEAST_FLUSH: f64 = 7_500.0;
 
 /// Asserts that the kernel's own syncs wait for a flush of `least` microseconds, that the second

@@ -113,8 +113,8 @@ fn an_install_that_lost_its_files_is_mended_by_the_command_that_status_prints() 
 /// Leaves two packages in dpkg's list: one that apt can fetch from a small repository, and one of
 /// which apt knows no version. Then a run is interrupted, and its ID kept. Its script has another
 /// name than dpkg. The disk loses the list of packages that apt has fetched. Before, the user has
-/// emptied a configuration file. The start of a run and that of the commands are known by the
-/// second.
+/// emptied a configuration file. The start times of a run and of the commands have the resolution
+/// of a second.
 const FEW: &str = r#"
 in_a_second_after() { until test "$(find "$1" ! -newerct @$(date +%s))"; do sleep 0.05; done; }
 grep -qx /etc/cron.daily/dpkg /var/lib/dpkg/info/dpkg.conffiles

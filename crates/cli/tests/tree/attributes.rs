@@ -223,8 +223,8 @@ fn a_diff_lists_every_change(place: &Place, kind: FsKind) {
     });
 }
 
-/// Asserts that `tree diff` lists every path that differs, and beside them at most directories
-/// and hard links of which only the time differs.
+/// Asserts that `tree diff` lists every path that differs. Other listed paths may only be
+/// directories and hard links with another time.
 fn tells_the_difference(site: &Site<'_>, names: [&str; 2], first: &Manifest, second: &Manifest) {
     use synconce_testkit::manifest::Difference;
     let changes = |first: &Manifest, second: &Manifest| -> BTreeSet<(char, String)> {

@@ -21,9 +21,9 @@ pub fn trials() -> Vec<Trial> {
 /// A way to write to the disk `/device` and to end its mount: a name and commands.
 type Way = (&'static str, &'static str);
 
-/// Ways that every kind of disk goes: it is written out by its last unmount, its last descriptor,
-/// the end of a namespace, a freeze, or from the upper directory of an overlay. In the command of a
-/// namespace, `put` is not known.
+/// Ways that work on every kind of disk. The last unmount, the close of the last descriptor, the
+/// end of a namespace, a freeze, or the upper directory of an overlay writes the data out. A
+/// command in a namespace cannot call `put`.
 const WAYS: [Way; 6] = [
     ("umount, lazy", "mount /device /mnt; put data /mnt/file; umount -l /mnt"),
     (

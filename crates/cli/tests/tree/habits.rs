@@ -102,8 +102,8 @@ fn pipes_and_locks_are_free_when_the_command_closes_them(place: &Place) {
     let shared = point(&site, "shared");
     let bind = format!("{}:/mnt", text(&shared));
     let free = shared.join("free");
-    // What waits for the pipe or the lock ends the command, so the end of the command cannot be
-    // what frees it.
+    // The process that waits for the pipe or the lock ends the command. So the end of the command
+    // is not what frees them.
     let ways = [
         ("exec >&-", "\"$@\" | (cat; touch free)"),
         ("exec 7>&-", "(7>&1 \"$@\" >/dev/null) | (cat; touch free)"),

@@ -93,8 +93,8 @@ impl StoppedReader {
         stopped
     }
 
-    /// Starts `tree WORDS`, and stops it when it has tried to lock the only session, unless it
-    /// ends without trying.
+    /// Starts `tree WORDS`, and stops the process after its attempt to lock the only session. A
+    /// process that makes no attempt ends.
     fn locking(site: &Site<'_>, words: &[&str]) -> Self {
         let session = fs::read_dir(site.store().join("sessions")).unwrap().next().unwrap();
         let session = fs::canonicalize(session.unwrap().path()).unwrap();

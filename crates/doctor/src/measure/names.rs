@@ -67,7 +67,7 @@ pub(crate) fn measure(
     let clock = Clock::start(Bound { samples: usize::MAX, ..bound });
     let mut removed = 0;
     for name in all {
-        // What is left when the time is over goes with the directory.
+        // Files that are left when the time is over are removed with the directory.
         if !clock.goes_on(removed, observer)? {
             break;
         }

@@ -52,8 +52,9 @@ impl UnpackedDirectories {
         self.way.clear();
     }
 
-    /// Returns the directory that `path` lies in, and the name there. Symbolic links are followed as if
-    /// the target were the root directory: so they led to the same files where the archive was made.
+    /// Returns the directory that `path` lies in, and the name there. Symbolic links are followed
+    /// as if the target were the root directory, as they were in the system that the archive was
+    /// made of.
     pub(super) fn parent<'p>(
         &mut self,
         path: &'p [u8],

@@ -11,8 +11,7 @@ use crate::walk::node::Node;
 /// An inode of the source.
 type Key = (u32, u32, u64);
 
-/// The inodes with several names of which not all were visited. Other inodes are not in the
-/// map.
+/// The inodes that have several names, as long as not all names were visited.
 pub(super) struct Links<D> {
     known: Mutex<HashMap<Key, LinkState<D>>>,
     change: Condvar,

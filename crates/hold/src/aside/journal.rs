@@ -47,7 +47,8 @@ pub struct Set {
     pub made: Vec<AsideDirectory>,
     /// Whether all renames are durable.
     pub finished: bool,
-    /// Whether a restore has put files back since: what is left is to be removed.
+    /// Whether a restore has put files back since. What is still set aside is then only to be
+    /// removed.
     #[serde(default)]
     pub restored: bool,
 }
@@ -58,7 +59,7 @@ pub struct AsideDirectory {
     /// Its path.
     #[serde(with = "path")]
     pub path: PathBuf,
-    /// What it is, whatever has its name later.
+    /// Its identity: another directory can get its name later.
     pub id: FileId,
 }
 

@@ -208,8 +208,9 @@ pub(crate) fn began(pid: u32) -> Option<u64> {
     Stat::read(pid)?.began()
 }
 
-/// Returns the parent of the process, or of the process of the thread, `pid`, and when `pid`
-/// began: an id is reused, but not with the same time.
+/// Returns the parent of `pid`, and when `pid` began. `pid` is a process, or a thread of the
+/// process whose parent is returned. The time distinguishes `pid` from a later process with the
+/// same id.
 pub(crate) fn lineage(pid: u32) -> Option<(u32, u64)> {
     let stat = Stat::read(pid)?;
     Some((stat.parent()?, stat.began()?))

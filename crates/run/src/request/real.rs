@@ -242,8 +242,9 @@ fn watch(socket: &OwnedFd, reader: &SignalReader, subreaper: u32) -> Result<Endi
                 return Err(RealError::Exec(io::Error::from_raw_os_error(errno)));
             }
             Ok(Some(Message::Failed(error))) => return Err(RealError::SetUp(error)),
-            // The subreaper was killed. Its sockets close before this process gets its children,
-            // which it has when that end can be waited for (do_exit, kernel/exit.c).
+            // The subreaper was killed. The kernel closes its sockets before it gives its children
+            // to this process. Once the end of the subreaper can be waited for, this process has
+            // them (do_exit, kernel/exit.c).
             Ok(None) => {
                 end_of(subreaper);
                 return end.or_else(|| command.and_then(end_of)).ok_or(RealError::Lost);

@@ -23,7 +23,7 @@ pub(super) enum ScriptStep {
 pub(super) enum StepAct {
     /// Import or build an image.
     Add(usize),
-    /// Start a container of an image, which goes on.
+    /// Start a container of an image, which keeps running.
     Start(usize),
     /// Kill and remove all containers.
     End,
@@ -57,7 +57,7 @@ pub(super) const SCRIPT: [ScriptStep; 19] = [
     ScriptStep::Settle,
 ];
 
-/// Builds of which nothing is removed.
+/// Builds, without a removal.
 pub(super) const BUILDS: [ScriptStep; 6] = [
     ScriptStep::Begin,
     ScriptStep::Act(StepAct::Add(0)),

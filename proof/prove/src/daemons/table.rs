@@ -59,8 +59,9 @@ pub(super) fn print(rows: &[DaemonRow]) -> bool {
     wrong.is_empty()
 }
 
-/// Returns what is not as expected: an error, a finding in a row of the tool, or a control that has
-/// to fail and never does: on no file system, or a mutant on one of them after a cut of each build.
+/// Returns what is not as expected: an error; a finding in a row of the tool; a control that has to
+/// fail, and fails on no file system; a mutant that is not caught on one of the file systems,
+/// although each build was cut.
 fn unexpected(rows: &[DaemonRow]) -> Vec<String> {
     let findings = |row: &DaemonRow| match row.way {
         // dockerd syncs neither its list of images nor new directories of layers nor `cache.db`:

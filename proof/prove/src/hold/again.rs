@@ -108,8 +108,8 @@ fn images(fixture: &HoldFixture, replays: &Replays<'_>) -> Result<Vec<PathBuf>> 
     Ok(images)
 }
 
-/// Recovers again: everything has to be set aside, whatever the first recovery did, and can be
-/// put back.
+/// Recovers again. Whatever part the first recovery had done, everything has to be set aside now,
+/// and has to come back by a restore.
 fn judge(fixture: &HoldFixture, before: &HeldContent) -> Result<Option<BrokenPromise>> {
     fixture.boot()?;
     let fault = |kind, detail| Ok(Some((kind, detail)));
@@ -126,8 +126,8 @@ fn judge(fixture: &HoldFixture, before: &HeldContent) -> Result<Option<BrokenPro
     }
 }
 
-/// Recovers and restores again: everything is at its place, whatever the first restore did, and
-/// nothing is left after the daemon has written, and the hold is settled.
+/// Recovers and restores again. Whatever part the first restore had done, everything has to be at
+/// its place. After the daemon has written and the hold is settled, nothing may be left.
 fn judge_restore(fixture: &HoldFixture, before: &HeldContent) -> Result<Option<BrokenPromise>> {
     fixture.boot()?;
     for verb in ["recover", "restore", "settle"] {

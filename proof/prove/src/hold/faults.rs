@@ -56,7 +56,7 @@ const SCENARIOS: [FaultScenario; 20] = [
     FaultScenario { mutant: "hold-restore-journal-late", run: killed_while_restoring },
 ];
 
-/// Runs all scenarios; of a mutant the one that catches it.
+/// Runs all scenarios. For a mutant, runs only the scenario that has to catch it.
 pub(super) fn all(tool: &Tool) -> Result<Findings> {
     let began = Instant::now();
     let mut findings = Findings::default();

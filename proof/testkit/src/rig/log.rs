@@ -1,8 +1,8 @@
 //! The requests to a recorded disk: writes, discards, flushes and marks, in one total order.
 //!
-//! An event is appended when it was done, under one lock with its answer: a client that has
-//! the answer to a write finds the write before its own next request. A flush has two events,
-//! its begin and its end, because it only covers what was done before it began.
+//! An event is appended when it was done. Event and answer are under one lock, so a client's next
+//! request comes after its answered write in the log. A flush has two events, its begin and its
+//! end, because it only covers what was done before it began.
 
 mod format;
 mod recorder;
@@ -156,7 +156,7 @@ impl Log {
 
     fn push(&mut self, event: Event) {
         let before = self.durable.last().copied().unwrap_or_default();
-        // A flush that began earlier may end later: the one that covers most counts.
+        // Flushes may end in another order than they began. The flush that began last covers most.
         let durable = match event.what {
             EventKind::FlushEnd { begin } => before.max(begin),
             _ => before,

@@ -38,8 +38,8 @@ pub(in crate::commands) fn warn_of_preloads(command: &[OsString]) {
     }
 }
 
-/// Returns the word of a command, or of the script of a shell in it, by which it preloads a library
-/// that drops syncs: `eatmydata`, or a value of LD_PRELOAD.
+/// Returns the word with which a command, or the script of a shell in it, preloads a library that
+/// drops syncs: `eatmydata`, or a value of LD_PRELOAD.
 fn dropping_word(words: &[&str]) -> Option<String> {
     let (first, rest) = words.split_first()?;
     let assigned = |word: &&str| {

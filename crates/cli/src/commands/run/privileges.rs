@@ -102,9 +102,9 @@ fn unshare(ranges: Option<[Range; 2]>) -> Vec<String> {
     words.map(str::to_owned).to_vec()
 }
 
-/// Returns how many leading words of `command` are sudo or doas and those of their options
-/// that work before `synconce` as well. Other options, such as another user or a shell, must
-/// stay with the command. doas has no assignments.
+/// Returns how many leading words of `command` can stand before `synconce`: sudo or doas, with
+/// options that mean the same there. Other options, such as another user or a shell, must stay with
+/// the command. doas has no assignments.
 fn rising(command: &[String]) -> usize {
     let program = command.first().and_then(|word| Path::new(word).file_name()?.to_str());
     let may_rise: fn(&str) -> bool = match program {

@@ -21,7 +21,7 @@ const HOSTS: [&str; 3] = ["PGHOSTADDR", "PGHOST", "MYSQL_HOST"];
 const SCHEMES: [&str; 7] =
     ["mariadb", "mongodb", "mysql", "postgres", "postgresql", "redis", "rediss"];
 
-/// Whether `program` with the arguments `words` has a database server write: as its client, or as
+/// Whether `program` with the arguments `words` makes a database server write: it is a client, or
 /// tests whose environment names a server.
 pub(super) fn asks_server(program: &str, words: &[&str], variables: Variables<'_>) -> bool {
     if CLIENTS.split(' ').any(|client| client == program) {

@@ -89,7 +89,7 @@ fn the_syncs_of_a_cache_are_real_and_its_root_is_volatile(place: &Place) {
     rig.down().unwrap();
 }
 
-/// Such a step is not held, so the run has a commit, though nothing on a volatile root needs one.
+/// A step with a cache is not held, so the run commits, although its volatile root needs no commit.
 fn a_run_in_a_step_with_a_cache_commits_the_cache(place: &Place) {
     let _barrier = without_foreign_syncs();
     let rig = Rig::builder().up().unwrap();

@@ -56,12 +56,12 @@ pub enum RuleReason {
     Bracket(#[serde(serialize_with = "text::path")] PathBuf),
     /// The path is on a file system of this type, whose syncs are never held.
     NoDisk(String),
-    /// This process is in a chroot that hides the mount of the path, of which this directory
-    /// exists.
+    /// This process is in a chroot that hides the mount of the path. The value is the part of the
+    /// path that exists.
     Unplaced(#[serde(serialize_with = "text::path")] PathBuf),
     /// `/proc` does not show this pid namespace, so no call can be examined.
     ForeignProc,
-    /// This other rule of the same kind covers it.
+    /// Another rule of the same kind covers this one. The value is that rule.
     Covered(#[serde(serialize_with = "text::path")] PathBuf),
     /// This `--except` covers the whole `--only`.
     Excepted(#[serde(serialize_with = "text::path")] PathBuf),

@@ -29,11 +29,11 @@ struct TurnState {
     failures: Failures,
 }
 
-/// The checkpoints of one run: the turn to make one, and what failed.
+/// The checkpoints of one run: whose turn it is to make one, and which syncs failed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Checkpoints(Arc<(Mutex<TurnState>, Condvar)>);
 
-/// The turn to make a checkpoint, until it is dropped.
+/// The right to make a checkpoint, until the value is dropped.
 pub(crate) struct Turn(Checkpoints);
 
 impl Checkpoints {

@@ -20,8 +20,8 @@ const ENOUGH: usize = 3;
 pub(super) struct TreeWalk<'a> {
     pub store: &'a Store<'a>,
     pub until: Instant,
-    /// On a busy machine the walk continues until enough kills came in time or, as the control and
-    /// with a mutant, until something is found; but not after this instant.
+    /// The end of the walk in any case. On a busy machine the walk continues after `until`, until
+    /// enough kills were in time; the control and a mutant continue until something is found.
     latest: Instant,
     until_found: bool,
     pub began: Instant,
