@@ -239,10 +239,10 @@ impl fmt::Display for HoldFailure {
                 write!(f, "cannot start the hold {name}: it is in force with other settings")
             }
             Self::Again(name, error) => {
-                write!(f, "cannot start the hold {name}, of which a part is in force: {error}")
+                write!(f, "cannot start the hold {name}, which is in force in part: {error}")
             }
             Self::Running(name) => {
-                write!(f, "cannot run the hold {name}: another \"synconce hold run\" has it")
+                write!(f, "cannot run the hold {name}: another \"synconce hold run\" runs it")
             }
             Self::Restoring(name) => write!(f, "cannot start the hold {name}: {HALF_RESTORED}"),
             Self::Blocked(path, obstacle, _) => {

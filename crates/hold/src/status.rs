@@ -195,7 +195,7 @@ fn of_record(record: &HoldRecord, look: &Look, change: OtherChange) -> Result<Ho
             status.reason = Some(at.to_string());
         } else if let Some(at @ Obstacle::Moved(_)) = overlay.obstacle_here() {
             has_moved = true;
-            status.reason = Some(format!("{} is held still: {at}", held.path.display()));
+            status.reason = Some(format!("{} is still held: {at}", held.path.display()));
         } else if overlay.mount.is_none() || leads_to(held, place) == Some(false) {
             status.missing.push(held.path.clone());
         } else if place.has_write_back_error() {

@@ -97,7 +97,7 @@ impl Service {
             return Ok(());
         }
         let reason =
-            format!("starts {program}, not {name} itself: what that is given is not known");
+            format!("starts {program}, not {name} itself: the options of {name} are unknown");
         let remedy = format!("have ExecStart= execute {name}, and set up again");
         Err(said.refuse(host, &reason, &remedy).into())
     }
@@ -113,7 +113,7 @@ impl Service {
             return Ok(path);
         }
         let path = path.display();
-        let reason = format!("gives the configuration as {path}, whose place is not known");
+        let reason = format!("gives the configuration as {path}, which is not a whole path");
         let remedy = "write its whole path out, and set up again";
         Err(said.refuse(host, &reason, remedy).into())
     }

@@ -132,9 +132,9 @@ impl SetupReport {
             }
             match saved {
                 Some(saved) if self.dry_run => {
-                    notice(&format!("{path} as it is now would be saved as {saved}"));
+                    notice(&format!("the current {path} would be saved as {saved}"));
                 }
-                Some(saved) => say(&format!("{path} as it was until now is saved as {saved}")),
+                Some(saved) => say(&format!("the previous {path} is saved as {saved}")),
                 None => {}
             }
         }

@@ -60,7 +60,7 @@ fn what_is_set_aside_comes_back_and_what_is_newer_is_kept_until_it_is_settled() 
         for (path, name) in [(fixture.file(), "meta.db"), (fixture.directory(), "databases")] {
             let (path, kept) = (path.display().to_string(), aside.join(name));
             assert!(said.contains(&format!("hold t: put back {path}\n")), "{said}");
-            let newer = format!("{path} as it was until now is kept as {}\n", kept.display());
+            let newer = format!("the previous {path} is kept as {}\n", kept.display());
             assert!(said.contains(&newer), "{said}");
         }
         assert!(said.contains("synconce hold settle t\n"), "{said}");

@@ -193,7 +193,7 @@ fn files_that_are_held_under_another_name_are_not_said_to_be_synced() {
         assert_eq!(status["state"], "incomplete");
         assert_eq!(status["missing"].as_array().map(Vec::len), Some(0), "{status}");
         let reason = status["reason"].as_str().expect("a reason");
-        let said = format!("is held still: it is mounted on {}/db now", second.display());
+        let said = format!("is still held: it is mounted on {}/db now", second.display());
         assert!(reason.contains(&said), "{reason}");
         assert_eq!(status["advice"], "synconce hold stop t");
         refused(fixture, &["hint: move the directory back"]);
@@ -239,7 +239,7 @@ fn a_start_that_has_to_end_a_part_of_the_hold_first_says_so() {
         fixture.ok("start");
         let process = fixture.open(&fixture.directory().join("new"));
         sh(place, &format!("umount {}", fixture.file().display()));
-        fixture.fails("start", &["cannot start the hold t, of which a part is in force: "]);
+        fixture.fails("start", &["cannot start the hold t, which is in force in part: "]);
         end(process);
         fixture.ok("start");
         fixture.ok("stop");

@@ -337,7 +337,7 @@ fn a_daemon_that_cannot_be_asked_is_one_line_and_a_hint(place: &Place) {
         let elsewhere = format!("hint: synconce doctor {flag}, where the engine runs");
         assert_fails(&ended, [&why, &elsewhere]);
         // The socket is systemd's; rootlesskit's; of a container, whose program is not started.
-        let directory = "hint: synconce doctor DIRECTORY, with that of its data";
+        let directory = "hint: synconce doctor DIRECTORY, with the directory of its data";
         let named = format!("$0 = '{program}'");
         for (act, why, hint) in [
             ("$0 = 'systemd'", format!("{at}: systemd listens there"), directory),

@@ -301,11 +301,11 @@ fn an_undo_by_force_ignores_an_unreadable_unit_and_prints_where_the_edit_is_save
     let undone = place.setup(&["docker", "--undo", "--force"]);
     assert_eq!(undone.code, Some(0), "{undone:?}");
     assert_eq!(place.read("etc/docker/daemon.json"), "{\n  \"debug\": true\n}\n");
-    let message = "daemon.json as it was until now is saved as ";
+    let message = "daemon.json is saved as ";
     let saved = undone.stderr.lines().find_map(|line| Some(line.split_once(message)?.1)).unwrap();
     assert!(saved.contains("var/lib/synconce/setup/docker/"), "{saved}");
     assert_eq!(std::fs::read_to_string(saved).unwrap(), edited);
-    let notice = format!("daemon.json as it is now would be saved as {saved}\n");
+    let notice = format!("daemon.json would be saved as {saved}\n");
     assert!(dry.stderr.contains(&notice), "{}", dry.stderr);
 }
 

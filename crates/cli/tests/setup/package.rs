@@ -167,7 +167,7 @@ fn an_upgrade_renews_the_wrappers_of_apt_and_an_install_makes_none() {
     place.write("usr/bin/dpkg", &format!("{wrapper}# mine\n"));
     let upgraded = run(&place, POSTINST, "configure");
     assert_eq!((upgraded.code, upgraded.stderr.lines().count()), (Some(0), 1), "{upgraded:?}");
-    assert!(upgraded.stderr.contains("usr/bin/dpkg as it was until now is saved as "));
+    assert!(upgraded.stderr.contains("usr/bin/dpkg is saved as "));
     assert_eq!(place.read("usr/bin/dpkg"), wrapper);
 
     // An undo that was cut short is not reversed, and a set-up that fails keeps no package.

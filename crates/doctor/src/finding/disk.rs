@@ -27,7 +27,7 @@ pub(super) fn slow_writes(place: &ExaminedPlace, measured: &Measured) -> Option<
         cause: format!("the disk writes {shown} a second"),
         evidence: format!("writes of 1 MiB past the page cache: {shown} a second"),
         remedy: Action::words(format!(
-            "put the work on another disk than that of {}",
+            "put the work on another disk: {} is on this one",
             place.mount_point.display()
         )),
         undo: Action::words("not needed"),
@@ -44,8 +44,8 @@ pub(super) fn slow_names(place: &ExaminedPlace, measured: &Measured) -> Option<F
     let (kind, point) = (&place.type_name, place.mount_point.display());
     let least = at_least(create.quarter / 1e6);
     let elsewhere = Action::Words(format!(
-        "put the files on another file system than that of {point}, such as a local disk or tmpfs, and \
-         move them as one archive"
+        "put the files on another file system, such as a local disk or tmpfs, and move them to {point} \
+         as one archive"
     ));
     let finding = Finding {
         name: "slow-names",

@@ -227,7 +227,7 @@ impl<R: Read> Reader<R> {
             }
             if piece.iter().any(|byte| *byte != 0) {
                 let is_tar = !self.member.is_empty();
-                let why = if is_tar { "the archive goes on behind its end" } else { NO_TAR };
+                let why = if is_tar { "the archive continues after its end" } else { NO_TAR };
                 return Err(self.damaged(why));
             }
             let length = piece.len();

@@ -60,7 +60,7 @@ fn an_archive_that_is_none_or_goes_on_behind_its_end_is_refused() {
     assert_eq!(refused(&behind_zeros), "cannot unpack the archive: it is no tar");
     assert_eq!(refused(b"a text"), "cannot unpack the archive: it is no tar, or it is cut short");
     let both = [&archive[..], &archive[..]].concat();
-    assert_eq!(refused(&both), "cannot unpack ./a: the archive goes on behind its end");
+    assert_eq!(refused(&both), "cannot unpack ./a: the archive continues after its end");
     let mut damaged = archive.clone();
     damaged[512 + 3] ^= 1;
     assert_eq!(refused(&damaged), "cannot unpack ./: the header behind this member is damaged");

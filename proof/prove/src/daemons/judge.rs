@@ -11,7 +11,7 @@ use crate::Result;
 /// The image that is imported after each cut, into what the cut left.
 const AFTERWARDS: usize = 0;
 /// What a recovery says of images that are not among the held files.
-const OLDER: &str = "list of images may be the one of up to 30 seconds before the crash";
+const OLDER: &str = "list of images may be up to 30 seconds older than the crash";
 /// What a recovery says of images that had damaged layers.
 const DAMAGED: &str = "layers of docker that the crash damaged are set aside, too";
 /// What precedes the names of these images.

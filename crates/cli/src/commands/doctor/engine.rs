@@ -75,7 +75,7 @@ pub(super) fn ask(arguments: &Doctor) -> Result<Option<ContainerEngine>, Error> 
     // The check looks at the system's daemons. dockerd's runtime shows whether it is another one.
     let other = asked.other().filter(|_| !arguments.docker);
     if let Some((variable, usual)) = other {
-        let why = format!("{variable} names another socket than that of the system, {usual}");
+        let why = format!("{variable} names another socket than {usual} of the system");
         engine.add_not_measured("set-up", why);
     } else if engine.can_be_set_up() {
         // The check reports a file that cannot be read.
@@ -185,7 +185,7 @@ pub(super) fn hint(error: &Error, arguments: &Doctor) -> Option<String> {
         (ErrorKind::Unsupported, _) => format!("{again}, where the engine runs"),
         (ErrorKind::InvalidInput, _) if arguments.docker => "synconce doctor --podman".to_owned(),
         (ErrorKind::InvalidInput, _) => {
-            "synconce doctor DIRECTORY, with that of its data".to_owned()
+            "synconce doctor DIRECTORY, with the directory of its data".to_owned()
         }
         (ErrorKind::NotFound | ErrorKind::ConnectionRefused, Some(name)) => {
             format!("start the {} that {name} names, or unset {name}", asked.program)

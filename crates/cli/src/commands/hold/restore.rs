@@ -69,7 +69,7 @@ pub(super) fn say_restored(name: &str, restored: &Restored) {
     }
     for (path, to) in replaced {
         let (path, to) = (path.display(), to.display());
-        notice(&format!("{path} as it was until now is kept as {to}"));
+        notice(&format!("the previous {path} is kept as {to}"));
     }
     if !kept.is_empty() {
         let kept: BTreeSet<_> = kept.iter().map(|path| quote(path)).collect();

@@ -59,7 +59,7 @@ fn say_set_aside(config: &Config, aside: &SetAside) {
     if config.docker_root.is_some() {
         // dockerd syncs the file, but not its rename. Without a hold, BuildKit's next transaction
         // on the same disk makes the rename durable.
-        say("docker's list of images may be the one of up to 30 seconds before the crash");
+        say("docker's list of images may be up to 30 seconds older than the crash");
     }
     if !aside.commands.is_empty() {
         say("until the daemon has started once, this puts everything back, while the daemon and \
