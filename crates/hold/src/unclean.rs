@@ -6,13 +6,13 @@ use crate::live;
 use crate::mounted::{has_failed, were_mounted};
 use crate::record::HoldRecord;
 
-/// Returns why the hold of `record` cannot go on: a crash may have damaged the files.
+/// Returns why the hold of `record` needs a recovery: a crash may have damaged the files.
 pub fn unclean(record: &HoldRecord) -> Option<Unclean> {
     if record.lost {
         return Some(if record.boot.is_empty() { Unclean::UnknownMarker } else { Unclean::Marker });
     }
-    // A user in a container may not ask the kernel which boot it is. A mounted overlay of the hold
-    // proves that it is the record's: no overlay outlives its boot.
+    // A user in a container cannot read the kernel's boot id. A mounted overlay of the hold proves
+    // that this is the boot of the record: no overlay outlives its boot.
     match boot::is_now(&record.boot).or_else(|| live::exists(record).then_some(true)) {
         None => return Some(Unclean::UnknownBoot),
         Some(false) => return Some(Unclean::Boot),

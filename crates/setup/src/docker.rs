@@ -233,7 +233,7 @@ fn socket(
     Ok(api::socket(&process.words("cmdline").unwrap_or_default(), &hosts))
 }
 
-/// Returns what `process` has of the set-up, which is undone: a dockerd that was not restarted
+/// Returns what `process` still has of a set-up that was undone: this dockerd was not restarted
 /// since.
 ///
 /// # Errors
@@ -325,7 +325,7 @@ fn unless_overridden(host: &Host, service: &Service, name: &str) -> Result<(), E
 pub(crate) fn still_in_use(host: &Host) -> Result<Option<Error>, Error> {
     let service = Service::read(host, "docker", Path::new(DROP_IN))?;
     let (_, text) = host.text(&daemon_json(host, &service)?)?;
-    // A set-up of all containers that became one of builds has left the runtime there.
+    // If a set-up of all containers was later made one of builds alone, its runtime is still there.
     let has_runtime = text.as_deref().is_some_and(daemon_json::has_runtime);
     if builds::is_made(host) && !has_runtime {
         return Ok(None);

@@ -53,8 +53,8 @@ pub struct LayerMount {
     pub point: PathBuf,
 }
 
-/// Returns those of `candidates` that nothing refers to. Without such a layer, no process is
-/// looked at.
+/// Returns the layers of `candidates` that nothing refers to. Looks at the mounts of processes only
+/// if there is one.
 pub(crate) fn unreferenced(
     store: &Store,
     mut candidates: Vec<String>,

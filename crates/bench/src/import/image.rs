@@ -1,4 +1,4 @@
-//! An image as an archive of the OCI image layout, the same for the same numbers.
+//! Makes an image as an archive of the OCI image layout. The same numbers give the same bytes.
 
 use crate::Error;
 use serde_json::{Value, json};

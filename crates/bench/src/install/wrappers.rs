@@ -49,7 +49,7 @@ pub(super) fn undo(variant: &Variant, root: &Path, launcher: &Launcher) -> Resul
     run("undo the wrappers", [UNDO_DIVERT, UNDO_SET_UP], variant, root, launcher)
 }
 
-/// Runs the script of `variant`: of the first for diverted programs, of the second for ours.
+/// Runs the script of `variant`: `divert` for diverted programs, `setup` for `synconce setup apt`.
 fn run(
     purpose: &str,
     [divert, setup]: [&str; 2],

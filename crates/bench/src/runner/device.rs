@@ -1,4 +1,4 @@
-//! The kernel's own count of flushes: repeatable where times are not.
+//! The kernel's own count of flushes. Unlike a time, it is the same in each run.
 
 use crate::mount::MountProperties;
 use std::path::{Path, PathBuf};

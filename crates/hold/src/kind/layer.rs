@@ -88,11 +88,11 @@ fn look(entries: &Entries<'_>) -> Result<(), WalkEnd> {
     Ok(())
 }
 
-/// Returns a sentence's end that names the attribute of overlays that the file at `path` has.
+/// Returns the end of a message: the attribute of overlays that the file at `path` has.
 fn attribute_of(path: &Path) -> Result<Option<String>, Errno> {
     let mut names = [0_u8; 1024];
     let length = match rustix::fs::listxattr(path, &mut names[..]) {
-        // Removed after its name was read, or no attributes at all.
+        // The file was removed meanwhile, or its file system has no attributes.
         Err(Errno::OPNOTSUPP | Errno::NOENT) => return Ok(None),
         Err(Errno::RANGE) => return long(path),
         length => length?,
@@ -100,7 +100,7 @@ fn attribute_of(path: &Path) -> Result<Option<String>, Errno> {
     Ok(among(&names[..length]))
 }
 
-/// Returns the attribute among more names than usual, of which the kernel has 64 KiB (xattr(7)).
+/// Does the same with room for the longest list of names, 64 KiB (xattr(7)).
 fn long(path: &Path) -> Result<Option<String>, Errno> {
     let mut names = vec![0_u8; 65536];
     let length = rustix::fs::listxattr(path, &mut names[..])?;

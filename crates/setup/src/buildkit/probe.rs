@@ -48,7 +48,7 @@ fn address(host: &Host, process: &DaemonProcess) -> Result<String, String> {
 
 /// Returns the unix socket among the addresses `said`, or the usual one.
 fn choose(said: Vec<String>) -> Result<String, String> {
-    // systemd has made the socket of fd://.
+    // fd:// is a socket that systemd has made, at the usual path.
     let is_usual = |address: &String| address.starts_with("fd://");
     if said.is_empty() || said.iter().any(is_usual) {
         return Ok(SOCKET.to_owned());
@@ -143,7 +143,7 @@ fn definition(path: &str, program: &[u8]) -> Vec<u8> {
     [file, step, result].iter().flat_map(|operation| bytes(1, operation)).collect()
 }
 
-/// Returns the field by which an operation has the result of `operation`.
+/// Returns the field of an operation that names the result of `operation` as its input.
 fn input_of(operation: &[u8]) -> Vec<u8> {
     let digest: String =
         Sha256::digest(operation).iter().map(|byte| format!("{byte:02x}")).collect();

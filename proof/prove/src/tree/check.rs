@@ -16,8 +16,8 @@ pub(super) struct TreeMoment<'a> {
     pub after: &'a StoreState,
     /// The effect of the interrupted verb; `Nothing` after the last verb.
     pub interrupted: Effect,
-    /// Number of sessions, by the tree that they are reported for, of verbs that have returned
-    /// and whose work was not to last. The disk may lack the note that they ended.
+    /// How many sessions may be reported for each tree, although their verbs have returned: the
+    /// work was not meant to last, and the disk may lack the note that it ended.
     pub accepted: BTreeMap<String, usize>,
 }
 
@@ -66,7 +66,7 @@ fn readable(seen: &SeenStore) -> Result<Trees, String> {
     seen.trees.iter().map(one).collect()
 }
 
-/// Which of the two states was found; both if they do not differ in what lasts.
+/// Which of the two states was found. Both, if the same work lasts in both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Matched {
     before: bool,

@@ -39,7 +39,7 @@ pub struct RigSummary {
     pub owner: Option<i32>,
     /// The daemon, once it has started.
     pub daemon: Option<i32>,
-    /// Whether the process is dead that should take the rig down.
+    /// Whether the owner, which should take the rig down, is dead.
     pub stale: bool,
 }
 
@@ -98,8 +98,7 @@ impl RecordedRig {
     /// Takes the rig down. With `force` also if the file system is in use; its users then get
     /// EIO.
     ///
-    /// # Errors
-    /// The file system is in use, and by which processes; or the kernel refuses.
+    /// # Errors The file system is in use: the text names the processes. Or the kernel refuses.
     pub fn down(&self, force: bool) -> Result<()> {
         let busy = if force { Busy::Force } else { Busy::Refuse };
         if teardown(&self.record, busy)? {

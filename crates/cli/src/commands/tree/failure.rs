@@ -13,7 +13,8 @@ use synconce_tree::{
     Busy, DamagedSums, Guard, Guarded, NoSuchTree, TreeUser, default_path, store_of,
 };
 
-/// The error of a store. Other commands do not convert a failed act by this.
+/// Adds the hint for an error of a store. Only for verbs of `tree`: an error of another act gets no
+/// hint here.
 impl From<Error> for CommandError {
     fn from(error: Error) -> Self {
         let failure = Self::from(error.to_string());
@@ -66,7 +67,7 @@ pub(super) fn errno_of(error: &Error) -> Option<Errno> {
     causes.find_map(|cause| Errno::from_io_error(cause.downcast_ref()?))
 }
 
-/// Returns the failure of an act outside the store, which no space in the store would help.
+/// Returns the failure of an act outside the store. It has no hint to free space in the store.
 pub fn outside(error: Error) -> CommandError {
     let remedy = remedy_for_limit(&error).map(str::to_owned);
     CommandError::from(error.to_string()).with_remedy(remedy)
@@ -101,7 +102,7 @@ fn freeing(Busy { store, tree, by }: &Busy) -> String {
     }
 }
 
-/// Returns the commands after which an act on a guarded tree is allowed.
+/// Returns the commands that make an act on a guarded tree possible.
 fn allowing(Guarded { store, tree, by }: &Guarded) -> String {
     let verb = |verb: &[&str]| format!("`{}`", verb_on(store, verb));
     match by {
