@@ -42,7 +42,7 @@ use synconce_probe::namespaces;
 pub enum Started {
     /// The hold began.
     Began {
-        /// The held paths that were missing, and are made.
+        /// The held paths that were missing, and that this start made.
         made: Vec<PathBuf>,
         /// The first process, if it has another mount namespace and does not see the hold.
         unseen_by: Option<FileUser>,
@@ -54,7 +54,8 @@ pub enum Started {
 /// Where the daemon of a hold is started.
 #[derive(Clone, Copy)]
 pub enum DaemonStart<'a> {
-    /// By the calling process. Called when no lock is waited for any more, before the hold begins.
+    /// By the calling process. The function is called before the hold begins, once this call has
+    /// all its locks.
     Child(&'a dyn Fn()),
     /// By its unit, if the hold has one, or anywhere.
     Elsewhere,
@@ -152,8 +153,8 @@ fn begin(
 }
 
 /// Makes the overlays of `record` writable. Refuses while a process has a file below one of them
-/// open: the process has opened it after the last look, and before the mount. Files of bbolt are
-/// locked below.
+/// open, which it opened between the last look and the mount. Files of bbolt need no second look:
+/// the guard locks them.
 fn make_writable(record: &HoldRecord) -> Result<(), HoldFailure> {
     let held = stop::mounted(record)?;
     let is_closed =
@@ -360,8 +361,8 @@ fn make(
     rustix::fs::fchmod(&made, former.mode).on("cannot set the mode of", &path)
 }
 
-/// Refuses a second daemon on the files of `config`: the first one has them open. It may be left
-/// of a `synconce hold run` that was killed.
+/// Refuses a second daemon on the files of `config`: the first one has them open. The first one may
+/// outlive a `synconce hold run` that was killed.
 ///
 /// # Errors
 /// [`HoldFailure::InUse`], or names the path that cannot be read.
@@ -384,8 +385,8 @@ fn hold_all(record: &HoldRecord) -> Result<(), Error> {
     record.places()?.iter().try_for_each(ResolvedPath::hold)
 }
 
-/// Writes the devices of the overlays, and their directories, to the marker. They are known only
-/// after the mount; until then the marker says that the path decides. The daemon has not started.
+/// Writes the devices of the overlays, and their directories, to the marker. Both are known only
+/// after the mount. Until then the marker has only the paths. The daemon has not started yet.
 fn note_devices(record: &mut HoldRecord) -> Result<(), Error> {
     let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
     for (place, spot) in record.places()?.iter().zip(&mut record.spots) {

@@ -66,7 +66,7 @@ mod tests {
         let before = unwritten_bytes(file.as_fd());
         file.sync_all().unwrap();
         let after = unwritten_bytes(file.as_fd());
-        // A file system in memory has only dirty pages.
+        // In memory, all pages of a file stay dirty.
         let pages = 10_000_u64.next_multiple_of(rustix::param::page_size() as u64);
         assert!(before.is_none_or(|bytes| bytes == pages), "{before:?}");
         assert!(after <= before, "{before:?} {after:?}");

@@ -63,7 +63,7 @@ impl StepsTally {
         self.steps.is_empty()
     }
 
-    /// Returns the seconds from the start of the command to the last that is known of a step.
+    /// Returns the seconds from the start of the command to the last known moment of a step.
     pub fn last(&self) -> f64 {
         let ends = self.steps.iter().map(|step| step.ended.unwrap_or(step.began));
         self.all.last.max(ends.max().unwrap_or(0) as f64 / 1e6)
@@ -104,9 +104,9 @@ pub struct BuildSteps {
     pub steps: Vec<StepWaits>,
     /// The syncs of all steps.
     pub waits: Waits,
-    /// What of the steps was not timed.
+    /// The calls of steps that were not timed.
     pub not_covered: Vec<NotCovered>,
-    /// What is not seen in any step.
+    /// The calls that cannot be seen in a step.
     pub not_seen: &'static str,
 }
 

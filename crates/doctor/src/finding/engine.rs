@@ -236,7 +236,7 @@ pub(super) fn of_no_sync(engine: &ContainerEngine) -> Option<Finding> {
     })
 }
 
-/// Makes the finding about slow syncs one of the engine's build steps.
+/// Turns the finding about slow syncs into a finding about the engine's build steps.
 pub(super) fn of_steps(engine: &ContainerEngine, finding: Finding) -> Finding {
     let name = engine.name;
     if name == "containerd" {

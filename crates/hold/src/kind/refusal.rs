@@ -46,7 +46,8 @@ pub enum RefusalReason {
     MountBelow(PathBuf),
     /// This subvolume is below the path.
     SubvolumeBelow(PathBuf),
-    /// This file or directory is of a layer of an overlay, as this shows.
+    /// This file or directory belongs to a layer of an overlay. The second value is the sign of
+    /// that.
     Layer(PathBuf, String),
     /// This layer of a mounted overlay is at, above or below the path.
     MountedLayer(PathBuf),

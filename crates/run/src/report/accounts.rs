@@ -62,7 +62,7 @@ pub struct Tally {
     /// file of their descriptor.
     #[serde(default)]
     pub unseen: u64,
-    /// The calls of `passed`, by why they passed.
+    /// The calls of `passed`, by the reason.
     #[serde(default)]
     pub reasons: BTreeMap<PassReason, u64>,
 }

@@ -78,8 +78,8 @@ pub enum Notice {
     /// by a process of the run or another. Sent once for each [`Gain`](crate::Gain).
     #[serde(serialize_with = "text::path")]
     PrivilegedProgramOpened(PathBuf),
-    /// This program installs a filter of its own that does not work in a supervised run as it
-    /// does without. Sent once for each kind.
+    /// This program installs a filter of its own, which works in another way in a supervised run
+    /// than without a run. Sent once for each kind.
     OwnFilter(OwnFilter, String),
     /// These processes outlive a sealed run with their syncs held.
     SealedSurvivors(Vec<String>),
@@ -118,7 +118,7 @@ pub enum Notice {
     CheckpointFailed(CommitReport),
 }
 
-/// A filter that does not work in a supervised run as it does without synconce.
+/// A filter that works in another way in a supervised run than without synconce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum OwnFilter {
     /// The filter stops calls for a tracer (`SECCOMP_RET_TRACE`), which does not see the calls

@@ -26,7 +26,8 @@ pub(super) struct DivertedProgram {
     is_diverted: bool,
     /// Where dpkg diverts `path` to by a diversion of another tool.
     foreign_target: Option<PathBuf>,
-    /// Where what is at `path` is kept before it is replaced, if synconce did not write it.
+    /// Where the file at `path` is saved before it is replaced, if synconce did not write that
+    /// file.
     pub saved: Option<PathBuf>,
     /// The synconce that the wrapper calls, if other users than root can change that file.
     pub changeable: Option<PathBuf>,
@@ -103,7 +104,8 @@ impl DivertedProgram {
             PathState::File(content, _) => wrapper::synconce_of(content, &real),
             _ => None,
         };
-        // A wrapper whose program cannot be looked at is an old one: it is undone, or made anew.
+        // If the program of a wrapper cannot be looked at, the wrapper counts as an old one: a
+        // set-up makes it anew, and an undo removes it.
         let owned = |synconce: &Path| owners::changeable(synconce, host);
         let changeable = synconce.filter(|synconce| owned(synconce).is_ok_and(|it| it.is_some()));
         let is_good = |synconce: &&Path| {
