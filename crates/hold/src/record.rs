@@ -135,8 +135,8 @@ impl HoldRecord {
         Ok(())
     }
 
-    /// Returns the first held path that exists without the mark of its overlay: somebody has
-    /// restored a backup, or a snapshot from before the hold.
+    /// Returns the first held path that exists without the mark of its overlay: a backup, or a
+    /// snapshot from before the hold, was restored.
     pub(crate) fn restored(&self) -> Result<Option<PathBuf>, Error> {
         // A stop or a recovery may have removed the marks. After a lost write the hold is unclean
         // in any case.

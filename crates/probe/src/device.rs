@@ -75,7 +75,7 @@ impl Disks {
     /// Returns a number that changes while every disk with pending requests completes requests. A
     /// loop device also makes progress while the disk below its file does. The number changes, too,
     /// when the host's dirty bytes reach a new minimum, for file systems without a disk. A single
-    /// disk that hangs keeps the number constant.
+    /// disk that hangs keeps the number constant, once the dirty bytes fall no further.
     pub fn movement(&mut self) -> u64 {
         let text = diskstats();
         let sample = below::Sample::new();

@@ -30,7 +30,8 @@ mkdir root/boot/grub
 seq 20000 | head --bytes=60K >root/boot/grub/core.img
 dd if=root/boot/grub/core.img of="$disk" bs=512 seek=1 conv=notrunc,fsync status=none
 seq 400 | head --bytes=440 | dd of="$disk" conv=notrunc,fsync status=none
-# Another program looks at the disk: it is written out without a sync only when nobody has it open.
+# Another program has the disk open meanwhile. Without a sync, the kernel writes a disk out only at
+# its last close.
 exec 9<"$disk"
 umount --lazy --recursive root 2>/dev/null || umount --lazy root
 losetup --detach "$disk"

@@ -25,7 +25,7 @@ const RECOVER: u32 = 4;
 /// transaction, and changes nothing. An overlay passes the removal on to its upper directory
 /// (`ovl_xattr_set`). On a frozen file system the removal waits for the thaw.
 ///
-/// Only a caller who may write a file can remove its attributes. If the removal is refused at
+/// Only a caller that may write a file can remove its attributes. If the removal is refused at
 /// `handle`, it is tried at each path of `owned`, which is below `handle`, and at the directories
 /// above that path.
 ///
