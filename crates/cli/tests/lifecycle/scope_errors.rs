@@ -24,8 +24,8 @@ fn lose_and_tell(rig: &Rig, other: &File) {
 fn output(place: &Place, rig: &Rig, words: &[&str], held: bool) -> String {
     let file = rig.path().join("data");
     fs::write(&file, [b'a'; 65536]).unwrap();
-    // Opened before the error. Once its syncfs(2) in [`lose_and_tell`] has reported the error, later
-    // descriptors do not report it any more (errseq).
+    // Opened before the error. Once its syncfs(2) in [`lose_and_tell`] has reported the error,
+    // later descriptors do not report it (errseq).
     let other = File::open(rig.path()).unwrap();
     rustix::fs::syncfs(&other).unwrap();
     let mut bare = place.command(words[0]);

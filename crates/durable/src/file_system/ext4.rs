@@ -79,8 +79,8 @@ fn remove_below(directory: BorrowedFd<'_>, path: &Path) -> Option<Result<(), Err
 }
 
 /// Fails if the journal had stopped before a remount made the file system read-only. The remount
-/// succeeds; only the flag `RECOVER` stays in the super block, which says that the journal has to be
-/// replayed (`ext4_mark_recovery_complete`). Succeeds without the right to read the disk.
+/// succeeds; only the flag `RECOVER` stays in the super block: the journal has to be replayed
+/// (`ext4_mark_recovery_complete`). Succeeds without the right to read the disk.
 pub(super) fn find_unfinished_journal(handle: BorrowedFd<'_>) -> Result<(), Errno> {
     if journal(handle)? != Some(JournalState::Unfinished) {
         return Ok(());

@@ -203,8 +203,8 @@ impl SharedState {
     }
 
     /// Decides whether a call may be held. If it may, calls `grant` under the lock. First starts
-    /// the work that the call needs, and waits for it, at most for [`PATIENCE`] and while the caller
-    /// still waits for its answer.
+    /// the work that the call needs, and waits for it: at most for [`PATIENCE`], and while the
+    /// caller still waits for its answer.
     ///
     /// # Errors
     /// The call needs work, and this thread may not wait.
