@@ -218,7 +218,8 @@ fn execute(runtime: &Path, arguments: &[OsString], tried: &Tried) -> RuntimeEnd 
 
 /// Finds the root of the container of a shim's `call` if an earlier call has made it volatile.
 ///
-/// # Errors Whether the step has a volatile root is unknown. The message is for the user.
+/// # Errors
+/// Whether the step has a volatile root is unknown. The message is for the user.
 fn left_volatile(call: &Invocation) -> Result<Option<VolatileRoot>, String> {
     let Some(bundle) = call.bundle_of_shim() else { return Ok(None) };
     let found = step_sync::read_mounts().and_then(|mounts| {

@@ -19,7 +19,8 @@ pub enum Changes {
 /// Removes the tree `name`, or the older generation `name`, and moves layers that nothing else
 /// uses to the trash.
 ///
-/// # Errors `ENOENT`; `name` is the newest generation of its tree; the tree is in use; the tree has
+/// # Errors
+/// `ENOENT`; `name` is the newest generation of its tree; the tree is in use; the tree has
 /// uncommitted changes, or its record cannot be read, and `changes` says that changes are kept.
 pub fn remove(store: &Store, name: &TreeName, changes: Changes) -> Result<(), Error> {
     let _lock = store.lock()?;

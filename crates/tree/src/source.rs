@@ -155,7 +155,8 @@ pub(crate) fn current(store: &Store, name: &TreeName) -> Result<LayerStack, Erro
 
 /// Like [`current`], for a session whose changes stay in `name`.
 ///
-/// # Errors Those of [`current`]; or the tree is protected.
+/// # Errors
+/// Those of [`current`]; or the tree is protected.
 pub(crate) fn to_be_changed(
     store: &Store,
     act: &'static str,

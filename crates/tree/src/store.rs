@@ -84,7 +84,8 @@ pub fn store_of(path: &Path) -> Option<&Path> {
 
 /// Fails if `directory`, which may not exist yet, is in a store.
 ///
-/// # Errors Names `act`, which the user has asked for, and `directory`.
+/// # Errors
+/// Names `act`, which the user has asked for, and `directory`.
 pub fn refuse_in_store(act: &'static str, directory: &Path) -> Result<(), Error> {
     let absolute = path::absolute(directory).on(act, directory)?;
     let there = absolute.ancestors().find_map(|above| above.canonicalize().ok());

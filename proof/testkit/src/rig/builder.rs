@@ -300,8 +300,9 @@ fn start_daemon(record: &RigRecord, program: &Path) -> Result<Child> {
 
 /// Checks whether a rig with this file system can be set up here.
 ///
-/// # Errors A prerequisite is missing. The error names the prerequisite and how to get it: a reason
-/// to skip a test.
+/// # Errors
+/// A prerequisite is missing. The error names the prerequisite and how to get it, as the reason to
+/// skip a test.
 pub(crate) fn requirements(fs: FsKind) -> Result<()> {
     if !rustix::process::geteuid().is_root() {
         return Err(Error::Refused("a rig needs root, to mount".to_owned()));

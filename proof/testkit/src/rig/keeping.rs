@@ -98,7 +98,8 @@ impl RecordedRig {
     /// Takes the rig down. With `force` also if the file system is in use; its users then get
     /// EIO.
     ///
-    /// # Errors The file system is in use: the text names the processes. Or the kernel refuses.
+    /// # Errors
+    /// The file system is in use: the text names the processes. Or the kernel refuses.
     pub fn down(&self, force: bool) -> Result<()> {
         let busy = if force { Busy::Force } else { Busy::Refuse };
         if teardown(&self.record, busy)? {

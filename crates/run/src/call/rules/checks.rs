@@ -5,8 +5,9 @@ use synconce_probe::mounts::DeviceId;
 
 /// Checks every rule against the others.
 ///
-/// # Errors The first rule that has no effect because of the others: another rule covers it, or it
-/// can match nothing. Or an `--except` that leaves nothing to hold.
+/// # Errors
+/// The first rule that has no effect because of the others: another rule covers it, or it can
+/// match nothing. Or an `--except` that leaves nothing to hold.
 pub(super) fn check(rules: &[Rule]) -> Result<(), RuleError> {
     let of = |kind| rules.iter().filter(move |rule| rule.kind == kind);
     for (at, rule) in rules.iter().enumerate() {
