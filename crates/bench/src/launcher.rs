@@ -64,8 +64,8 @@ impl Launcher {
         Ok(Self { watch: SignalWatch::new()?, own, logs })
     }
 
-    /// Does not kill `program` on an interrupt. The commands that `program` runs are killed, and
-    /// `program` then ends by itself: synconce clears its marker.
+    /// Spares `program` on an interrupt: only the commands that `program` runs are killed. Then
+    /// `program` ends by itself, because synconce must clear its marker.
     #[must_use]
     pub(crate) fn sparing(mut self, program: &Path) -> Self {
         let file = std::fs::metadata(program).ok();

@@ -12,8 +12,9 @@ use synconce_sys::procfs::{self, Stat};
 /// Number of searches for processes that start while others are being killed.
 const SEARCHES: u32 = 50;
 
-/// How often a process without an environment is looked at, 2 ms apart: inside execve(2) a member
-/// of the benchmark has none for a moment. A program with an empty environment never has one.
+/// Maximum number of searches, 2 ms apart, while no member is found but a process has no
+/// environment: inside execve(2) a member has none for a moment. A program that was started with an
+/// empty environment never has one.
 const CHECKS: u32 = 50;
 
 /// How long a spared program may take to end by itself.

@@ -2,7 +2,7 @@
 //!
 //! The kernel reports a lost write to each descriptor that was open when the write was lost. Of the
 //! descriptors that are opened later, only the first sync reports it (syncfs(2), errseq). Without
-//! the count, a later command would believe that its data are durable.
+//! the count, a later command would report its data as durable.
 //!
 //! Each count is the size of a file. Commands that fail at the same time append a byte each. If the
 //! disk loses the bytes, the kernel still has the size in memory.

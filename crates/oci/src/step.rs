@@ -113,10 +113,10 @@ pub(crate) fn run_and_sync(
     opened.sync().map_or_else(RuntimeEnd::Failed, |()| ended)
 }
 
-/// Mounts a root as the engine had mounted it, if an earlier call has made the root volatile.
-/// `delete` calls this after the step; `create` calls it if the engine was killed during a step and
-/// uses the layer again. A `delete` syncs the root of any other held step that no unmount syncs.
-/// Returns how the call ended, or `None` if the runtime is still to be executed.
+/// Mounts a root as the engine had mounted it, if an earlier call has made the root volatile. A
+/// `delete` finds such a root after the step; a `create` finds one if the engine was killed during
+/// a step and uses the layer again. A `delete` syncs the root of any other held step that no
+/// unmount syncs. Returns how the call ended, or `None` if the runtime is still to be executed.
 pub(crate) fn mount_back(
     call: &Invocation,
     runtime: &Path,
@@ -176,10 +176,10 @@ fn is_of_dead_shim_of_dockerd(call: &Invocation) -> bool {
     call.forces && namespace == Some(OsStr::new("moby"))
 }
 
-/// Ends a step of dockerd that was cut short, without a sync. If all its processes were killed, a
-/// new containerd first deletes all containers, in up to 5 seconds each, and dockerd gives up on
-/// containerd after 15 seconds. dockerd copies the layer of a container into an image, so no image
-/// has the unsynced layer.
+/// Ends a step of dockerd that was cut short, without a sync. After a kill of dockerd, containerd
+/// and the shims, the new containerd starts only when it has deleted all containers, in up to 5
+/// seconds each, and dockerd gives up after 15. dockerd copies the layer of a container into an
+/// image, so no image has the unsynced layer.
 ///
 /// The mark in the engine's work directory is not synced, because a sync could take longer than
 /// dockerd waits. A power cut may lose the mark.

@@ -20,10 +20,11 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// Whether `nsenter -t PID -m umount` can unmount, in that namespace, the copies of mounts of
-    /// this process's namespace: both namespaces have the same root and the same owner, and the
-    /// process there is not in a chroot. The mounts that a namespace of another owner has inherited
-    /// cannot be unmounted one by one (mount_namespaces(7)).
+    /// Whether `nsenter -t PID -m umount` can unmount, in this namespace, the mounts that it and the
+    /// namespace of the calling process have in common, because one inherited them from the other:
+    /// both have the same root and the same owner, and process PID is not in a chroot. The mounts
+    /// that a namespace of another owner has inherited cannot be unmounted one by one
+    /// (mount_namespaces(7)).
     pub fn is_a_copy_of_ours(&self) -> bool {
         let root = |mounts: &[Mount]| {
             let root = mounts.iter().rfind(|mount| mount.point == Path::new("/"))?;

@@ -66,7 +66,7 @@ mod tests {
         let before = unwritten_bytes(file.as_fd());
         file.sync_all().unwrap();
         let after = unwritten_bytes(file.as_fd());
-        // In memory, all pages of a file stay dirty.
+        // On a file system in memory, all pages stay dirty.
         let pages = 10_000_u64.next_multiple_of(rustix::param::page_size() as u64);
         assert!(before.is_none_or(|bytes| bytes == pages), "{before:?}");
         assert!(after <= before, "{before:?} {after:?}");

@@ -2,8 +2,8 @@
 //!
 //! A socket that both processes have open contains the listener. Shared memory has the pid of the
 //! command; the last call that the supervisor received, because the kernel never delivers a call
-//! twice; the signal masks to restore; and the current step of the markers, because a frozen disk
-//! makes these steps wait.
+//! twice; the signal masks to restore; and what the supervisor does with the markers, because a
+//! frozen disk makes these steps wait.
 
 use crate::trace::Mask;
 use crate::{check, descriptors};

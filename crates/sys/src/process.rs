@@ -281,8 +281,8 @@ fn inherited_numbers() -> impl Iterator<Item = i32> {
     })
 }
 
-/// Leaves the terminal's session, and closes the inherited descriptors. Otherwise pipes would not
-/// end with their other users, and locks and directories would stay in use.
+/// Leaves the terminal's session, and closes the inherited descriptors. Otherwise the readers of
+/// inherited pipes would wait for this process, too, and locks and directories would stay in use.
 pub fn leave_session() {
     // setsid(2) fails only for a group leader, which a forked process is not.
     let _ = rustix::process::setsid();

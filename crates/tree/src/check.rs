@@ -22,8 +22,8 @@ pub struct Altered {
     id: String,
     /// The layer's content.
     pub layer: PathBuf,
-    /// The file with the layer's fingerprint. It is older than each later change of the layer, by
-    /// the ctime of the changed entry.
+    /// The file with the layer's fingerprint. An entry that a system call changed after the freeze
+    /// has a later ctime than this file.
     pub fingerprint: PathBuf,
     /// How the layer differs from its fingerprint, if it does.
     pub alteration: Option<Alteration>,

@@ -29,7 +29,7 @@ const MOST_SYNCS: u32 = 4;
 /// Syncs the file system of the store.
 pub(crate) type Sync<'a> = &'a dyn Fn() -> Result<(), Error>;
 
-/// What shows that a layer has changed.
+/// What `verify` compares a layer with.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 enum LayerFingerprint {
@@ -131,7 +131,7 @@ fn frozen_fingerprint(store: &Store, id: &str) -> Result<LayerFingerprint, Error
 }
 
 /// Returns how layer `id` differs from its fingerprint. The first call for a snapshot needs `sync`.
-/// If the snapshot is unchanged, that call replaces its fingerprint by one of its entries.
+/// If the snapshot is unchanged, that call replaces its fingerprint by that of all its entries.
 pub(crate) fn alteration(
     store: &Store,
     id: &str,

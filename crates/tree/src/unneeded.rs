@@ -53,8 +53,8 @@ pub struct LayerMount {
     pub point: PathBuf,
 }
 
-/// Returns the layers of `candidates` that nothing refers to. Looks at the mounts of processes only
-/// if there is one.
+/// Returns the layers of `candidates` that nothing refers to. If records and sessions refer to all
+/// of them, the mounts of processes are not read.
 pub(crate) fn unreferenced(
     store: &Store,
     mut candidates: Vec<String>,

@@ -24,9 +24,9 @@ const ENVIRONMENT: [&str; 4] = [
     "DEBIAN_FRONTEND=noninteractive",
 ];
 
-/// systemd-nspawn, without what it adds to a chroot where an option leaves that out: registration
-/// of the machine, a cgroup of its own, a pty. Without a cgroup of its own it also runs without a
-/// system bus and under mixed hierarchies.
+/// systemd-nspawn. Its options disable what it does more than chroot(8), as far as options can:
+/// registration of the machine, a cgroup of its own, a pty. Without a cgroup of its own it also
+/// runs without a system bus and under mixed hierarchies.
 const NSPAWN_COMMAND: [&str; 13] = [
     "systemd-nspawn",
     "--quiet",
@@ -43,8 +43,8 @@ const NSPAWN_COMMAND: [&str; 13] = [
     "{root}",
 ];
 
-/// The variant with wrappers of the root's programs, which set the preload, as eatmydata-udeb makes
-/// them in the Debian installer.
+/// The variant that diverts programs of the root to wrappers, which set the preload, as
+/// eatmydata-udeb does in the Debian installer.
 pub(super) const DIVERTS: &str = "eatmydata-diverts";
 
 /// `synconce setup apt` in the root.

@@ -1,4 +1,4 @@
-//! The kernel's own count of flushes. Unlike a time, it is the same in each run.
+//! The kernel's own count of flushes. Counts are repeatable; times are not.
 
 use crate::mount::MountProperties;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
-//! Finds a journal of ext4 that was aborted in a commit of its own timer. ext4 does not notice the
-//! abort before the next transaction begins (`ext4_journal_check_start`): until then the file
-//! system is writable, and neither syncfs(2) nor fsync(2) fails.
+//! Finds a journal of ext4 that was aborted in a commit which the journal's own timer began. ext4
+//! does not notice the abort before the next transaction begins (`ext4_journal_check_start`): until
+//! then the file system is not read-only, and neither syncfs(2) nor fsync(2) fails.
 
 use crate::mutant;
 use rustix::fs::{Mode, OFlags, ResolveFlags, StatVfsMountFlags};
@@ -102,7 +102,8 @@ enum JournalState {
     Unfinished,
 }
 
-/// Returns the state of the journal; `None` if no device file of the disk can be found and read.
+/// Returns the state of the journal. Returns `None` if no device file of the disk is found, or if
+/// it or the mount options in /proc cannot be read.
 fn journal(handle: BorrowedFd<'_>) -> Result<Option<JournalState>, Errno> {
     let device = rustix::fs::fstat(handle)?.st_dev;
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));

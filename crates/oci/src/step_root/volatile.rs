@@ -69,7 +69,7 @@ impl StepRoot {
         match noted.and_then(|()| self.mount_all(&self.volatile_options())) {
             Ok(()) => Ok(VolatileRoot {
                 point: self.point().to_owned(),
-                // With the number 0 the later sync fails.
+                // With the number 0 the sync at the end of the step fails.
                 device: rustix::fs::stat(self.point()).map_or(0, |root| root.st_dev),
                 upper_path: self.upper.clone(),
                 work: self.work.clone(),

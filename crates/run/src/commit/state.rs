@@ -30,8 +30,8 @@ pub(crate) enum Admission {
     },
     /// The commit will not cover the call: the call goes to the kernel.
     Passed(PassReason),
-    /// The call goes to the kernel and is not counted: the run is over, or a signal interrupted the
-    /// caller, which then makes the call again.
+    /// The call goes to the kernel and is not counted: no call is held any more, or a signal has
+    /// interrupted this call and the caller makes it again.
     Over,
 }
 

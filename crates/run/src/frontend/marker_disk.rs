@@ -58,8 +58,8 @@ impl Frontend<'_> {
         self.gives_up_start().then(|| self.end_of_wait())
     }
 
-    /// Whether a notice has named the disk, a signal then asked for the end, and the command has
-    /// not started. It will not start then.
+    /// Whether a notice has named the disk, a signal has asked for the end, and the command has not
+    /// started. In that case it will not start.
     pub(super) fn gives_up_start(&self) -> bool {
         self.marker_wait.is_told
             && self.early.iter().any(|(received, _)| ends_wait(received.signal))

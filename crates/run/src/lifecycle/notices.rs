@@ -53,10 +53,10 @@ impl Notices {
         }
     }
 
-    /// Returns the notice about processes that outlive a supervised run. Only processes are named
-    /// that no other notice has named, and of which a sync was held, or a sync of a descendant. A
-    /// reader of the command's output and an agent without files have no held sync. Waits for at
-    /// most [`GRACE`]: a server that the command stopped may still be ending.
+    /// Returns the notice about processes that outlive a supervised run. Names only processes that
+    /// had a sync held, themselves or by a descendant, and that no other notice has named. A reader
+    /// of the command's output, or an agent without files, has had none. Waits for at most
+    /// [`GRACE`]: a server that the command stopped may still be ending.
     pub(super) fn survivors(&mut self) -> Option<Notice> {
         // Those of a sealed run are named before the commit.
         if self.ends_all || self.sealed || self.synced.is_empty() {

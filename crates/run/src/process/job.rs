@@ -65,8 +65,8 @@ const TRACED_POLLS: u32 = 100;
 const MOMENT: Duration = Duration::from_millis(1);
 
 /// Passes a SIGCONT on to the command `pid`. A command that is not stopped gets the signal only
-/// outside a shell's job: the command may itself wait for a stopped process, and continue that
-/// process.
+/// outside a shell's job: the command may wait for a process that has stopped while the command
+/// itself has not.
 pub(crate) fn pass_continuation(pid: u32) {
     if !go_on(pid) && !process::is_job_of_a_shell() {
         signals::send(pid, Signal::CONT.as_raw());

@@ -20,7 +20,7 @@ pub(crate) struct RealTrees {
     /// Whether there is any tree; most runs have none.
     any: AtomicBool,
     /// Whether the syncs of every process are real, because /proc is of another pid namespace and
-    /// shows no descent. A sync too many is safe.
+    /// shows no descent. An extra sync is safe.
     all: AtomicBool,
     /// Whether there is any reader.
     any_reader: AtomicBool,

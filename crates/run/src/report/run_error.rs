@@ -76,8 +76,8 @@ pub enum RunError {
     Commit,
     /// A checkpoint was asked for in a run that commits nothing.
     CommitsNothing,
-    /// A process asked for a checkpoint whose user, in the supervisor's user namespace, is neither
-    /// the user of the run nor root.
+    /// The process that asked for a checkpoint is neither of the user of the run nor of root, by the
+    /// ids in the supervisor's user namespace.
     NotAllowed,
     /// A checkpoint was asked for in a run whose command has ended.
     Over,
@@ -114,8 +114,8 @@ impl RunError {
         Self::SetUp(act.to_owned(), number(error))
     }
 
-    /// Returns the error with the words for a run in which no call was held yet: the command runs
-    /// on, or was not started.
+    /// Returns the variant of the error for a marker that failed before any call was held: the
+    /// command continues with real syncs, or was not started.
     pub(crate) fn before_any_hold(self) -> Self {
         match self {
             Self::Marker(act) => Self::MarkerUnwritable(act),

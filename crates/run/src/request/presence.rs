@@ -1,5 +1,5 @@
-//! The socket of a supervisor. A process connects to find out whether its run still holds calls; a
-//! process outside the run connects to ask for a checkpoint.
+//! The socket of a supervisor. A process of a run connects to find out whether the commit is still
+//! to come; a process outside the run connects to ask for a checkpoint.
 //!
 //! The socket has an abstract name (unix(7)), made from the run's id. It needs neither a path
 //! nor an environment nor /proc, so it is reached from any chroot and from every namespace

@@ -31,8 +31,8 @@ pub(super) struct Looks {
     pub count: u64,
     /// How often nothing else of the command could run.
     pub alone: u64,
-    /// The sum, over these looks, of the share of time that the waits cost the command, in
-    /// thousandths: a half while one of two CPUs had nothing to do.
+    /// The sum, over all looks, of the share of time that the waits cost the command, in
+    /// thousandths: 500 while one of two CPUs had nothing to do.
     pub lost: u64,
 }
 

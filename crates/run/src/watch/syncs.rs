@@ -30,8 +30,8 @@ struct SyncInProgress {
 
 impl Syncs {
     /// Notes that the sync `id` of `line` begins, or begins again. A thread has one sync at a time:
-    /// if the record has an earlier sync of the same file without an end, a signal interrupted its
-    /// caller.
+    /// if an earlier sync of the same file is still noted as in progress, a signal has interrupted
+    /// its caller.
     pub fn begin(&mut self, id: CallId, line: CallLine) {
         if self.has_ended {
             return;

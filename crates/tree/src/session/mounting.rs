@@ -36,7 +36,7 @@ const LOOK: Duration = Duration::from_millis(20);
 impl Store {
     /// Unmounts the copies of mounted trees, of any store, in the private mount namespace of this
     /// process. Otherwise a run, and the process that empties the trash afterwards, would keep
-    /// these trees and layers in use, because an unmount elsewhere does not reach their namespace.
+    /// these trees and layers in use: an unmount elsewhere does not reach this namespace.
     /// Copies that lead to this store or to `needed` stay. A working directory in such a copy
     /// becomes `/`. Best effort: the mount namespace of an ordinary user cannot unmount one of the
     /// mounts that it has inherited (mount_namespaces(7)).

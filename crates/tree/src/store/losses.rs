@@ -2,8 +2,8 @@
 //!
 //! The kernel reports a lost write once (syncfs(2)), so the next commit would succeed, also that of
 //! another tree whose changes are lost. Each session and each note of uncommitted changes has, in
-//! its boot epoch, the number of failures at its begin. If the number has grown since, the commit
-//! is refused. Uncommitted changes do not survive a boot, so the number need not either.
+//! its boot epoch, the number of failures before its changes began. If the number has grown since,
+//! a commit is refused. Uncommitted changes do not survive a boot, so the number need not either.
 //!
 //! The store has the number of failed syncs of its own commits, which every container sees.
 //! Failures of other commands on the same file system are counted elsewhere ([`failures`]). So are

@@ -17,7 +17,7 @@ pub(super) struct TreeMoment<'a> {
     /// The effect of the interrupted verb; `Nothing` after the last verb.
     pub interrupted: Effect,
     /// How many sessions may be reported for each tree, although their verbs have returned: the
-    /// work was not meant to last, and the disk may lack the note that it ended.
+    /// work was not meant to last, and the disk may lack the note that the session ended.
     pub accepted: BTreeMap<String, usize>,
 }
 
@@ -66,7 +66,7 @@ fn readable(seen: &SeenStore) -> Result<Trees, String> {
     seen.trees.iter().map(one).collect()
 }
 
-/// Which of the two states was found. Both, if the same work lasts in both.
+/// Which of the two states was found; both if what lasts is the same in the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Matched {
     before: bool,

@@ -73,7 +73,8 @@ fn strip_request(
     if !syncs && flags & args::RWF_SYNC_MASK == 0 {
         return Ok(Stripped::Plain);
     }
-    // The kernel refuses a sync with these fields, but might do them as a transfer.
+    // The kernel refuses a sync with these fields. As the empty transfer that replaces a held sync,
+    // the request might move data.
     if syncs && (flags != 0 || request[iocb::TRANSFER].iter().any(|byte| *byte != 0)) {
         return Ok(Stripped::Passes(PassReason::Arguments));
     }

@@ -2,8 +2,8 @@
 //!
 //! A process needs CAP_SYS_PTRACE to examine a process of another user, or one that is not dumpable
 //! (ptrace(2), "Ptrace access mode checking"). Root of a default container does not have this
-//! capability. No process can be examined if /proc is of another pid namespace. Then the file of
-//! the caller's descriptor is unknown.
+//! capability. No process can be examined if /proc is of another pid namespace. In each case the
+//! file of the caller's descriptor is unknown.
 
 use super::Decision;
 use crate::options::RunOptions;

@@ -56,8 +56,8 @@ pub enum RuleReason {
     Bracket(#[serde(serialize_with = "text::path")] PathBuf),
     /// The path is on a file system of this type, whose syncs are never held.
     NoDisk(String),
-    /// This process is in a chroot that hides the mount of the path. The value is the part of the
-    /// path that exists.
+    /// This process is in a chroot that hides the mount of the path. The value is the nearest
+    /// directory that exists, at the path or above.
     Unplaced(#[serde(serialize_with = "text::path")] PathBuf),
     /// `/proc` does not show this pid namespace, so no call can be examined.
     ForeignProc,

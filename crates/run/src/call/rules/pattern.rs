@@ -134,7 +134,7 @@ impl Pattern {
 
     /// Whether a path may match both. `true` if undecided.
     pub(super) fn may_meet(&self, other: &Self) -> bool {
-        // `**` of the one pattern matches a path below each path that the other pattern matches.
+        // From its `**` on, a pattern matches some path below each path of the other pattern.
         let is_fixed = |(one, two): &(&PatternPart, &PatternPart)| {
             **one != PatternPart::Directories && **two != PatternPart::Directories
         };

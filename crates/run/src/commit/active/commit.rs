@@ -92,7 +92,8 @@ impl Active {
     }
 
     /// Returns what a commit of everything syncs beside the pins: a sealed filter answered calls on
-    /// any file system, a held sync() covers all disks, and some file systems may have no pin.
+    /// any file system, a held sync() covers all disks, and a covered file system that is in use
+    /// may have no pin ([`Coverage::leaves`]).
     pub(super) fn everything(&self) -> Everything {
         let written_before = self.written_before.clone();
         if self.scope.sealed.is_some() {
