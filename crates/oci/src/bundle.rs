@@ -96,8 +96,8 @@ impl BundleMount {
         self.source.as_deref().filter(|_| self.is_bound())
     }
 
-    /// Returns the source if the mounts below it come with it, and stay writable: `ro` is of its top
-    /// alone, `rro` of all.
+    /// Returns the source if the mounts below it come with it, and stay writable: `ro` is of its
+    /// top alone, `rro` of all.
     pub(crate) fn bound_below(&self) -> Option<&Path> {
         let is_writable = self.last_of(["rro", "rrw"]) != Some("rro");
         self.source.as_deref().filter(|_| self.has("rbind") && is_writable)
@@ -111,8 +111,8 @@ impl BundleMount {
     }
 
     /// Whether the top of the mount is read-only. Runtimes apply `ro` and `rw` in their order, and
-    /// then, to bind mounts alone, `rro` and `rrw` (`parseMountOptions` and `mountToRootfs` of runc 1.1
-    /// to 1.3).
+    /// then, to bind mounts alone, `rro` and `rrw` (`parseMountOptions` and `mountToRootfs` of runc
+    /// 1.1 to 1.3).
     fn is_read_only(&self) -> bool {
         let of_all = self.last_of(["rro", "rrw"]).filter(|_| self.is_bound());
         of_all.or_else(|| self.last_of(["ro", "rw"])).is_some_and(|last| last.ends_with("ro"))

@@ -111,9 +111,9 @@ impl Invocation {
         is_bundle.then_some(bundle)
     }
 
-    /// Writes a line for the operator to the runtime's log, if that is a JSON file, because standard
-    /// error may be the container's own. Engines treat only lines of the level `error` as failures.
-    /// Without such a log, warnings are written to standard error.
+    /// Writes a line for the operator to the runtime's log, if that is a JSON file, because
+    /// standard error may be the container's own. Engines treat only lines of the level `error` as
+    /// failures. Without such a log, warnings are written to standard error.
     pub(crate) fn note(&self, level: &str, message: &str) {
         let line = json!({
             "level": level,

@@ -139,8 +139,8 @@ fn in_file_system(mount: &Mount, path: &Path) -> PathBuf {
     }
 }
 
-/// Returns the mount that `path` is on; `path` has no links. Looks from the root down, as the kernel
-/// does: a mount whose mount point is covered is hidden.
+/// Returns the mount that `path` is on; `path` has no links. Looks from the root down, as the
+/// kernel does: a mount whose mount point is covered is hidden.
 pub(crate) fn covering<'a>(path: &Path, mounts: &'a [Mount]) -> Option<&'a Mount> {
     let ids: HashSet<_> = mounts.iter().map(|mount| mount.id).collect();
     let is_top = |mount: &Mount| mount.parent == mount.id || !ids.contains(&mount.parent);

@@ -20,10 +20,10 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// Whether `nsenter -t PID -m umount` can unmount, in this namespace, the mounts that it and the
-    /// namespace of the calling process have in common, because one inherited them from the other:
-    /// both have the same root and the same owner, and process PID is not in a chroot. The mounts
-    /// that a namespace of another owner has inherited cannot be unmounted one by one
+    /// Whether `nsenter -t PID -m umount` can unmount, in this namespace, the mounts that it has in
+    /// common with the namespace of the calling process, because one inherited them from the other.
+    /// Both must have the same root and the same owner, and process PID must not be in a chroot.
+    /// The mounts that a namespace of another owner has inherited cannot be unmounted one by one
     /// (mount_namespaces(7)).
     pub fn is_a_copy_of_ours(&self) -> bool {
         let root = |mounts: &[Mount]| {

@@ -131,8 +131,8 @@ impl VolatileRoot {
         }
     }
 
-    /// Checks that an unmount takes the volatile overlay at each point, and no mount over it. Mounts
-    /// below it go with it, as they do with the engine's own lazy unmount.
+    /// Checks that an unmount takes the volatile overlay at each point, and no mount over it.
+    /// Mounts below it go with it, as they do with the engine's own lazy unmount.
     fn look_for(&self, root: &StepRoot) -> Result<(), Kept> {
         root.points.iter().try_for_each(|point| match rustix::fs::stat(point) {
             Ok(found) if found.st_dev == self.device => Ok(()),

@@ -156,10 +156,10 @@ fn perform(
     begin: &dyn Fn() -> bool,
 ) -> io::Result<Rewritten> {
     // A sandbox may forbid writes to /proc (landlock(7)). If the patches cannot be applied, the
-    // call keeps its flag: the listener gets the call a second time, and the call passes because the
-    // thread is traced. Opened before the registers are read, which succeeds only if the thread is
-    // still stopped. So the memory is that of the stopped thread, and not that of a program that
-    // another thread has executed under the same id.
+    // call keeps its flag: it is notified a second time, and passes because the thread is traced.
+    // Opened before the registers are read, which succeeds only if the thread is still stopped. So
+    // the memory is that of the stopped thread, and not that of a program that another thread has
+    // executed under the same id.
     let memory = (!change.patches.is_empty())
         .then(|| Memory::open_writable(pending.notification.thread).ok())
         .flatten();

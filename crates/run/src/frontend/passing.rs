@@ -22,8 +22,8 @@ impl LastSignal {
     /// the process, and then its group. Such a signal does not mean that the user stops waiting.
     ///
     /// Only the user id distinguishes senders outside of the pid namespace, so two senders of one
-    /// user count as one. That is the safe error: the user can send the signal again, but the end of
-    /// a container's first process would also end the commit.
+    /// user count as one. That is the safe error: the user can send the signal again, but the end
+    /// of a container's first process would also end the commit.
     pub(super) fn is_same(&self, received: &Received) -> bool {
         let is_noted =
             |(last, read): &(Received, Instant)| last == received && read.elapsed() < TWICE;

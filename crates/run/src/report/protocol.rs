@@ -20,8 +20,8 @@ use synconce_durable::text;
 pub(crate) enum Message {
     /// The command runs.
     Started { pid: u32 },
-    /// The marker is durable; `path` is the first marker's, with every byte, because the frontend looks
-    /// for the file. Calls may be held from now on.
+    /// The marker is durable. `path` is the first marker's, with every byte, because the frontend
+    /// looks for the file. Calls may be held from now on.
     Marked { path: Option<OsString> },
     /// A notice for the user.
     Notice(Notice),

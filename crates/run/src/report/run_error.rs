@@ -76,8 +76,8 @@ pub enum RunError {
     Commit,
     /// A checkpoint was asked for in a run that commits nothing.
     CommitsNothing,
-    /// The process that asked for a checkpoint is neither of the user of the run nor of root, by the
-    /// ids in the supervisor's user namespace.
+    /// The process that asked for a checkpoint is neither of the user of the run nor of root, by
+    /// the ids in the supervisor's user namespace.
     NotAllowed,
     /// A checkpoint was asked for in a run whose command has ended.
     Over,
