@@ -208,8 +208,8 @@ impl Rig {
     }
 
     /// Aborts the journal of an ext4 that was mounted with `commit=1`. Calls `change`, which has to
-    /// change metadata, and lets one write of the next commit of the kernel's timer fail. ext4 does
-    /// not notice the abort until the next transaction.
+    /// change metadata, and lets one write of the next commit fail, which the kernel's timer
+    /// begins. ext4 does not notice the abort until the next transaction.
     ///
     /// # Errors
     /// No write fails within a minute.
@@ -233,8 +233,8 @@ impl Rig {
         Ok(())
     }
 
-    /// Takes everything down. If something is in use, this fails and the rig stays, with a disk
-    /// that is no longer slow and no longer fails. A drop of this value forces the teardown.
+    /// Takes everything down. If something is in use, this fails, and the drop of `self` then takes
+    /// the rig down by force. [`RecordedRig::down`] leaves the rig up.
     ///
     /// # Errors
     /// The file system or the loop device is in use; the text names the processes.
