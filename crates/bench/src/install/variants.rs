@@ -24,9 +24,9 @@ const ENVIRONMENT: [&str; 4] = [
     "DEBIAN_FRONTEND=noninteractive",
 ];
 
-/// systemd-nspawn. Its options disable what it does more than chroot(8), as far as options can:
-/// registration of the machine, a cgroup of its own, a pty. Without a cgroup of its own it also
-/// runs without a system bus and under mixed hierarchies.
+/// systemd-nspawn, as close to chroot(8) as its options allow: without registration of the machine,
+/// a cgroup of its own, and a pty. Without the cgroup it also runs without a system bus and under
+/// mixed hierarchies.
 const NSPAWN_COMMAND: [&str; 13] = [
     "systemd-nspawn",
     "--quiet",
