@@ -263,8 +263,8 @@ fn export(export: &Export) -> String {
     line
 }
 
-/// dockerd writes a layer twice: as it is sent, and unpacked. The page cache takes these writes for
-/// a small image; for a large image the disk limits the speed.
+/// dockerd writes a layer twice: as it is sent, and unpacked. The page cache takes all writes of a
+/// small image. Of a large image the disk has to take them, and may then be the limit.
 fn load(load: &Load, measured: &Measured) -> String {
     let (rate, size) = (load.bytes_per_second, bytes(load.bytes as f64));
     let line = format!("{}/s of a layer of {size}, not compressed, as by docker load", bytes(rate));

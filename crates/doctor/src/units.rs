@@ -1,7 +1,7 @@
 //! Figures as they are shown: rounded, in their largest unit.
 
-/// Rounds `value`, a lower bound, down to a multiple of `digit`. A value that is just below a
-/// multiple only by the error of its representation, such as 0.3, is that multiple.
+/// Rounds `value`, a lower bound, down to a multiple of `digit`. A value that floating point puts
+/// just below a multiple, such as 0.3 below three times 0.1, counts as the multiple.
 pub(crate) fn floor(value: f64, digit: f64) -> f64 {
     (value / digit + 1e-6).floor() * digit
 }

@@ -93,7 +93,7 @@ pub struct Held {
     pub path: PathBuf,
     /// What is there.
     pub kind: HeldKind,
-    /// The data may be thrown away, so the path is held even if its kind would be refused.
+    /// The data may be thrown away: PostgreSQL is held then, and refused otherwise.
     #[serde(default)]
     pub throw_away: bool,
 }

@@ -239,7 +239,7 @@ impl fmt::Display for HoldFailure {
                 write!(f, "cannot start the hold {name}: it is in force with other settings")
             }
             Self::Again(name, error) => {
-                write!(f, "cannot start the hold {name}, which is in force in part: {error}")
+                write!(f, "cannot start the hold {name}, which is partly in force: {error}")
             }
             Self::Running(name) => {
                 write!(f, "cannot run the hold {name}: another \"synconce hold run\" runs it")

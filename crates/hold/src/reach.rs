@@ -70,8 +70,8 @@ impl fmt::Display for Unreached {
 /// a mount of that directory, or of a directory below, from before the start.
 ///
 /// A mount of a directory above is accepted. Each service with `PrivateTmp=` and each container has
-/// a copy of all mounts. The overlay propagates to most of these copies, and few of their processes
-/// open the held files. The guard locks files of bbolt.
+/// a copy of all mounts. Few of their processes open the held files, and the overlay appears there,
+/// too, if the mounts propagate. The guard locks files of bbolt.
 pub(crate) fn find_bypass(record: &HoldRecord) -> Result<Option<Unreached>, Error> {
     let mut found = None;
     let is_free = || {

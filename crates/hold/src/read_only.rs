@@ -48,7 +48,8 @@ impl ReadOnly {
         Ok(Some(made))
     }
 
-    /// Makes those overlays of `places` writable again that a killed stop has left read-only.
+    /// Makes the read-only overlays of `places` writable: those of a start, which mounts them
+    /// read-only, and those that a killed stop has left.
     pub fn undo(places: &[(ResolvedPath, Mount)]) -> Result<(), Error> {
         for (place, mount) in places.iter().filter(|(_, mount)| is_read_only(mount)) {
             set(&pick(place, mount)?, "rw").on("cannot make writable", &place.path())?;

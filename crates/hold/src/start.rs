@@ -54,8 +54,8 @@ pub enum Started {
 /// Where the daemon of a hold is started.
 #[derive(Clone, Copy)]
 pub enum DaemonStart<'a> {
-    /// By the calling process. The function is called before the hold begins, once this call has
-    /// all its locks.
+    /// By the calling process. The function is called before the hold begins, once no lock is
+    /// waited for any more.
     Child(&'a dyn Fn()),
     /// By its unit, if the hold has one, or anywhere.
     Elsewhere,
@@ -362,7 +362,7 @@ fn make(
 }
 
 /// Refuses a second daemon on the files of `config`: the first one has them open. The first one may
-/// outlive a `synconce hold run` that was killed.
+/// have outlived a `synconce hold run` that was killed.
 ///
 /// # Errors
 /// [`HoldFailure::InUse`], or names the path that cannot be read.

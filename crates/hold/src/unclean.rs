@@ -11,8 +11,8 @@ pub fn unclean(record: &HoldRecord) -> Option<Unclean> {
     if record.lost {
         return Some(if record.boot.is_empty() { Unclean::UnknownMarker } else { Unclean::Marker });
     }
-    // A user in a container cannot read the kernel's boot id. A mounted overlay of the hold proves
-    // that this is the boot of the record: no overlay outlives its boot.
+    // In a container a user may be unable to read the kernel's boot id. A mounted overlay of the
+    // hold proves that this is the boot of the record: no overlay outlives its boot.
     match boot::is_now(&record.boot).or_else(|| live::exists(record).then_some(true)) {
         None => return Some(Unclean::UnknownBoot),
         Some(false) => return Some(Unclean::Boot),

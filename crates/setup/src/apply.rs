@@ -12,8 +12,9 @@ use synconce_durable::replace::{self, Rights};
 
 /// Makes the changes of `plan`, after writing a journal that can undo them.
 ///
-/// # Errors The first error. The changes of a first set-up are taken back; the journal keeps those
-/// that cannot be. The changes of a later set-up stay in the journal.
+/// # Errors
+/// The first error. The changes of a first set-up are taken back; the journal keeps those that
+/// cannot be taken back. The changes of a later set-up stay, and are in the journal.
 pub fn apply(plan: &Plan, host: &Host, engine: Engine) -> Result<(), Error> {
     if plan.changes.is_empty() {
         return Ok(());

@@ -6,9 +6,10 @@
 //! and from dpkg's list of diversions. So the next set-up or undo continues after a crash between
 //! any two steps.
 //!
-//! The wrapper is put in place before the diversion is made, and removed after the diversion. So
-//! the real program of a diversion is at its second name. If a program without a diversion has two
-//! names with different files, dpkg has upgraded the file at the first name.
+//! The wrapper is put in place before the diversion is made, and the diversion is removed before
+//! the wrapper is. So while a program is diverted, the real program is at its second name. If a
+//! program without a diversion has two names with different files, dpkg has upgraded the file at
+//! the first name.
 
 mod diversion;
 mod program;

@@ -325,7 +325,8 @@ fn unless_overridden(host: &Host, service: &Service, name: &str) -> Result<(), E
 pub(crate) fn still_in_use(host: &Host) -> Result<Option<Error>, Error> {
     let service = Service::read(host, "docker", Path::new(DROP_IN))?;
     let (_, text) = host.text(&daemon_json(host, &service)?)?;
-    // If a set-up of all containers was later made one of builds alone, its runtime is still there.
+    // A set-up of all containers that was later made one of builds alone has left its runtime in
+    // daemon.json.
     let has_runtime = text.as_deref().is_some_and(daemon_json::has_runtime);
     if builds::is_made(host) && !has_runtime {
         return Ok(None);

@@ -90,9 +90,9 @@ pub fn undo_of_hold(engine: Engine, host: &Host) -> Result<Option<String>, Error
 
 /// Plans the set-up of `engine`.
 ///
-/// # Errors The configuration cannot be parsed, or the change would do harm: the error names the
-/// file, the line and a remedy. Or a user other than root can change the program: the error names a
-/// remedy.
+/// # Errors
+/// The configuration cannot be parsed, or the change would do harm: the error names the file, the
+/// line and a remedy. Or a user other than root can change the program: the error names a remedy.
 pub fn plan(engine: Engine, host: &Host) -> Result<Plan, Error> {
     let plan = match engine {
         Engine::Docker => docker::plan,

@@ -30,7 +30,8 @@ const OF_NAMED_GROUP: u16 = 0x08;
 const WRITE: u16 = 0o2;
 /// The id in an access list of a user or group that has no id in the user namespace.
 const UNMAPPED: u32 = u32::MAX;
-/// A program whose name begins with this acts as a runtime, as one with the name of a runtime does.
+/// A synconce whose name begins with this acts as a runtime, and so does one with the name of a
+/// runtime, such as runc.
 const NAME: &str = "synconce-oci";
 /// Where a copy that only root can change is installed.
 const INSTALLED: &str = "/usr/local/bin/synconce";

@@ -114,8 +114,8 @@ pub fn still_has(engine: Engine, host: &Host) -> Result<Option<String>, Error> {
 }
 
 /// Returns a line for the running daemons that build images and that the set-up of `engine` does
-/// not reach: a daemon in a container (docker buildx), a daemon of a user (a rootless dockerd), and
-/// a dockerd that reads another file (of a snap).
+/// not reach: a daemon in a container (as of docker buildx), a daemon of a user (such as a rootless
+/// dockerd), and a dockerd that reads another file (such as the dockerd of a snap).
 pub fn out_of_reach(engine: Engine, host: &Host) -> Vec<String> {
     let programs: &[&str] = match engine {
         Engine::Docker if host.is_running() => &["dockerd", "buildkitd"],

@@ -113,7 +113,9 @@ impl Service {
             return Ok(path);
         }
         let path = path.display();
-        let reason = format!("gives the configuration as {path}, which is not a whole path");
+        let reason = format!(
+            "gives the configuration as {path}, which is not absolute, or has $ or % in it"
+        );
         let remedy = "write its whole path out, and set up again";
         Err(said.refuse(host, &reason, remedy).into())
     }

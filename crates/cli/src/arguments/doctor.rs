@@ -71,7 +71,7 @@ pub struct Doctor {
         conflicts_with_all = ["path", "quick", "full", "fail_on"])]
     pub context: Option<PathBuf>,
     /// Keep the record of a command in FILE: one JSON object a line
-    // clap does not check `requires` for an option that conflicts with `command`.
+    // clap ignores `requires` beside an option that conflicts with `command`: so those are listed.
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath,
         requires = "command",
         conflicts_with_all = ["path", "quick", "full", "context", "read", "podman", "containerd"])]

@@ -191,7 +191,7 @@ fn installed(
     }
 }
 
-/// Returns what the user does about the run `id` after [`steps`]. `root` is the target of `--root`.
+/// Returns what is to be done about the run `id` after [`steps`]. `root` is the target of `--root`.
 pub fn after_steps(
     record: &RunRecord,
     private: &Private,

@@ -44,8 +44,8 @@ impl CommandError {
         Self { hint, ..self }
     }
 
-    /// Adds the message of `other`, and its hint if there is none. If the reader of the output has
-    /// ended and `other` is another error, the message is printed.
+    /// Adds the message of `other`, and its hint if there is none. [`CommandError::end`] prints the
+    /// messages then, unless both errors say that the reader of the output has ended.
     #[must_use]
     pub fn and(mut self, other: Self) -> Self {
         self.lines.extend(other.lines);

@@ -236,7 +236,7 @@ fn in_child(act: impl FnOnce() -> Result<(), CommandError>) -> Result<ExitCode, 
                 _ => exit::FAILED.into(),
             })
         }
-        // The verb works without a child process, but a signal cannot end it then.
+        // The verb works without a child process, but on a frozen file system no signal ends it.
         Err(_) => act().map(|()| ExitCode::SUCCESS),
     }
 }
@@ -250,7 +250,7 @@ fn end(named: &NamedHold) -> Result<(), CommandError> {
     let name = known(&named.name)?;
     match stop(&name, &say_waiting)? {
         Stopped::NotInForce => {
-            // Only the file of a hold says which paths the hold has.
+            // Without a marker, only the file of the hold says which paths the hold has.
             if let Ok(config) = Config::read(&named.name) {
                 refuse_unmarked(&config)?;
             }

@@ -27,7 +27,7 @@ pub fn trials() -> Vec<Trial> {
     trials
 }
 
-/// A flush takes 8 ms. The kernel may count up to a millisecond less. In microseconds.
+/// The least time of a flush of 8 ms, in microseconds: the kernel may count a little less.
 const LEAST_FLUSH: f64 = 7_500.0;
 
 fn slow_flushes_are_named_first(place: &Place, fs: FsKind) {

@@ -140,7 +140,8 @@ fn a_quota_of_btrfs_limits_a_held_directory() {
 }
 
 /// The overlay has one device number for the files of all subvolumes. `find` and `du` then report a
-/// subvolume as a loop, and `rsync -H` links a file to a file of another subvolume.
+/// subvolume as a loop, and in a copy by `rsync -H` files with hard links in two subvolumes become
+/// one file.
 #[test]
 fn a_directory_with_a_subvolume_below_is_not_held_and_a_subvolume_is() {
     isolated(|place| {

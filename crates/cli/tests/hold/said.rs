@@ -239,7 +239,7 @@ fn a_start_that_has_to_end_a_part_of_the_hold_first_says_so() {
         fixture.ok("start");
         let process = fixture.open(&fixture.directory().join("new"));
         sh(place, &format!("umount {}", fixture.file().display()));
-        fixture.fails("start", &["cannot start the hold t, which is in force in part: "]);
+        fixture.fails("start", &["cannot start the hold t, which is partly in force: "]);
         end(process);
         fixture.ok("start");
         fixture.ok("stop");

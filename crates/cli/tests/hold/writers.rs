@@ -19,7 +19,7 @@ const CONTAINER: &str = "exec \"$0\" hold start ./t.toml";
 /// Calls `start`, and stops the process by SIGSTOP after it has looked at all processes and before
 /// its first mount.
 fn stopped(fixture: &HoldOnRig<'_>) -> (StartedCommand, Pid) {
-    // An earlier start has left its trace.
+    // An earlier start may have left its trace.
     let _ = fs::remove_file(fixture.place.path("trace"));
     let stop = ["-e", "inject=fsopen:signal=STOP:when=1"];
     let start = traced_verb(fixture, "start", "fsopen", &stop);

@@ -1,5 +1,5 @@
-//! A write-back error on a disk that synconce has no descriptor of, before the first held call
-//! there, which another process has got already. The caller's own file still reports the error.
+//! A write-back error before the first held call on a disk, of which synconce has no descriptor
+//! then. Another process gets the error first. The caller's own file still reports the error.
 
 use crate::scope::rig;
 use std::fs::{self, File};

@@ -115,7 +115,7 @@ fn causes_of_docker_are_named_first(place: &Place) {
     }
 }
 
-/// A flush takes 8 ms. The kernel may count up to a millisecond less. In microseconds.
+/// The least time of a flush of 8 ms, in microseconds: the kernel may count a little less.
 const LEAST_FLUSH: f64 = 7_500.0;
 
 /// Asserts that the kernel's own syncs wait for a flush of `least` microseconds, that the second
@@ -336,7 +336,7 @@ fn a_daemon_that_cannot_be_asked_is_one_line_and_a_hint(place: &Place) {
             format!("cannot ask {program} at tcp://10.0.0.1:1: only unix://PATH can be asked");
         let elsewhere = format!("hint: synconce doctor {flag}, where the engine runs");
         assert_fails(&ended, [&why, &elsewhere]);
-        // The socket is systemd's; rootlesskit's; of a container, whose program is not started.
+        // The socket of systemd; of rootlesskit; of a container, whose program is not started.
         let directory = "hint: synconce doctor DIRECTORY, with the directory of its data";
         let named = format!("$0 = '{program}'");
         for (act, why, hint) in [

@@ -20,7 +20,7 @@ pub fn trials() -> Vec<Trial> {
 const DOCKERFILE: &str = "FROM base\nCOPY synconce /\n\
                           RUN [\"/synconce\", \"doctor\", \"--full\", \"--json\", \"/\"]\n";
 
-/// A flush takes 8 ms. The kernel may count up to a millisecond less. In microseconds.
+/// The least time of a flush of 8 ms, in microseconds: the kernel may count a little less.
 const LEAST_FLUSH: f64 = 7_500.0;
 
 /// Returns the report among the lines of a builder or a container.

@@ -70,7 +70,7 @@ fn causes_of_podman_are_named_first(place: &Place) {
         );
         place.write("storage.conf", &text);
         if cause == "no-native-diff" {
-            // Podman still uses a mount program that was configured once.
+            // Podman still uses a mount program that was configured once, and no longer is.
             fs::create_dir_all(root.join("overlay")).unwrap();
             fs::write(root.join("overlay/.has-mount-program"), "true").unwrap();
         }

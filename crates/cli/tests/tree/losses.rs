@@ -249,7 +249,7 @@ fn counted(directory: &Path) -> u64 {
 }
 
 /// Changes a tree of a store. `meets` then runs another command, which gets the error of a lost
-/// write. Commits.
+/// write. Expects that the changes cannot be committed, and that a later change can.
 fn a_loss_elsewhere_is_not_forgotten(place: &Place, meets: impl Fn(&Site<'_>, &Rig)) {
     let source = roots::small(place, "source");
     let (rig, site) = Site::on_disk(place, Rig::builder().size(64 << 20).passthrough(false));

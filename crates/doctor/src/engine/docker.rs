@@ -207,8 +207,8 @@ impl ListedImage {
     }
 }
 
-/// Whether dockerd is in another container or on another host: the directories that `info` names
-/// are not there, or are other ones here. `maker` is the process that made the socket.
+/// Whether dockerd is in another container or on another host, so that the directory that `info`
+/// names is another one there. `maker` is the process that made the socket.
 fn is_of_another_host(maker: u32, info: &Info) -> bool {
     let host = rustix::system::uname();
     let is_named = |name: &String| name.as_bytes() == host.nodename().to_bytes();

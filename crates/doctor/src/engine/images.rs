@@ -54,7 +54,8 @@ impl Emulators {
         (!all.is_empty()).then_some(Self(all))
     }
 
-    /// Returns how many of `all` need an emulator on a processor of `native`; `None` if none does.
+    /// Counts the images of `all` that an emulator runs, because a processor of `native` does not;
+    /// `None` if there are none.
     pub fn run_among(&self, all: &[ImageOf], native: &str) -> Option<EmulatedImages> {
         let emulated = |image: &ImageOf| {
             let by = self.emulator_of(&image.architecture)?;

@@ -27,7 +27,7 @@ pub(super) fn slow_writes(place: &ExaminedPlace, measured: &Measured) -> Option<
         cause: format!("the disk writes {shown} a second"),
         evidence: format!("writes of 1 MiB past the page cache: {shown} a second"),
         remedy: Action::words(format!(
-            "put the work on another disk: {} is on this one",
+            "put the work on another disk: {} is on this disk",
             place.mount_point.display()
         )),
         undo: Action::words("not needed"),

@@ -23,8 +23,8 @@ pub(super) const IMPORTS: (f64, &str) = (2_400.0, "containerd syncs its metadata
 /// Files of the workload of copy-ups in a step (docs/guide.md, the end of a step).
 const CHOWNED: f64 = 1_000.0;
 
-/// Takes the setting out that leaves the roots of build steps as the engine mounts them. TOML lets
-/// a key be indented and quoted.
+/// Removes the setting that leaves the roots of build steps as the engine mounts them. TOML lets a
+/// key be indented and quoted.
 const VOLATILE_ROOTS: &str =
     "sed -i '/^[[:space:]]*[^#]\\{0,1\\}step-root/d' /etc/synconce/oci.toml";
 /// Puts the setting back: above all tables. A step that starts meanwhile reads the old file or the

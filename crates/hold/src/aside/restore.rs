@@ -282,8 +282,8 @@ fn parents<'a>(chosen: &[(&Set, &'a Move)]) -> BTreeSet<&'a Path> {
     chosen.iter().filter_map(|(_, one)| one.from.parent()).collect()
 }
 
-/// Returns the directories that have more than a README. A file that cannot be looked at counts,
-/// too.
+/// Returns the directories that have more than a README. A directory that cannot be looked at
+/// counts, too.
 fn kept(journal: &Journal) -> Vec<PathBuf> {
     let has_more = |set: &Set, path: &Path| -> Result<bool, Error> {
         let names = directory::open(set, path)?.map(|directory| directory.names()).transpose()?;

@@ -4,8 +4,8 @@
 //! remove some of them: what the layer had deleted would be back.
 //!
 //! An overlay has one device number for all subvolumes of btrfs, and their inode numbers are the
-//! same. So `find` and `du` would report a subvolume as a loop, and `rsync -H` would link a file to
-//! a file of another subvolume.
+//! same. So `find` and `du` would report a subvolume as a loop, and in a copy by `rsync -H` files
+//! with hard links in two subvolumes would become one file.
 
 use super::refusal::RefusalReason;
 use crate::directories::{DIRECTORY, Entries, walk};
@@ -100,7 +100,7 @@ fn attribute_of(path: &Path) -> Result<Option<String>, Errno> {
     Ok(among(&names[..length]))
 }
 
-/// Does the same with room for the longest list of names, 64 KiB (xattr(7)).
+/// Like [`attribute_of`], with room for the longest list of names, 64 KiB (xattr(7)).
 fn long(path: &Path) -> Result<Option<String>, Errno> {
     let mut names = vec![0_u8; 65536];
     let length = rustix::fs::listxattr(path, &mut names[..])?;

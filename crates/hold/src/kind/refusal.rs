@@ -46,8 +46,8 @@ pub enum RefusalReason {
     MountBelow(PathBuf),
     /// This subvolume is below the path.
     SubvolumeBelow(PathBuf),
-    /// This file or directory belongs to a layer of an overlay. The second value is the sign of
-    /// that.
+    /// This file or directory belongs to a layer of an overlay. The text says what shows it, as
+    /// the end of a sentence.
     Layer(PathBuf, String),
     /// This layer of a mounted overlay is at, above or below the path.
     MountedLayer(PathBuf),

@@ -61,8 +61,8 @@ pub(super) fn check(held: &Held, contents: &Contents) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Refuses a path inside a directory that can only be held or refused as a whole. Files in the
-/// directory above show which database it is.
+/// Refuses a path inside a directory that can only be held or refused as a whole. A file in a
+/// directory above the path shows which database it is.
 pub(super) fn check_above(held: &Held) -> Result<(), Refusal> {
     let above = held.path.parent().and_then(|parent| parent.canonicalize().ok());
     let Some(above) = above else { return Ok(()) };

@@ -1,5 +1,5 @@
-//! Whether the files of a hold can be found. A file whose disk is not mounted, or cannot be read,
-//! is not missing.
+//! Whether the files of a hold can be found. A file whose disk is not mounted is not missing, and
+//! neither is a file that cannot be read.
 
 use super::{Decision, RecoverError};
 use crate::aside::Journal;
@@ -148,8 +148,8 @@ pub(super) fn refuse_used(config: &Config) -> Result<(), RecoverError> {
     }
 }
 
-/// Returns, in words, why the files may have other contents than after the crash, although they
-/// have the identities of the held files.
+/// Returns, in words, why the files may not be as the crash left them, although no other file is
+/// in their place: a backup may have been restored, or a file may be on a disk that is not mounted.
 pub(super) fn doubt(record: &HoldRecord) -> Result<Option<String>, Error> {
     if let Some(path) = record.restored()? {
         return Ok(Some(format!(

@@ -92,11 +92,11 @@ fn require_boot() -> Result<(), RecoverError> {
     kernel_boot_id().map(drop).map_err(RecoverError::Boot)
 }
 
-/// The boot in a replacement of a lost or damaged marker, if writes are lost for certain. No boot
-/// has this id.
+/// The boot in a replacement of a lost or damaged marker, if it is certain that writes may be lost.
+/// No boot has this id.
 const LOST: &str = "lost";
 
-/// The boot in a replacement of a lost or damaged marker, if all writes may be on the disk. An
+/// The boot in a replacement of a lost marker, if nothing shows that the machine has stopped. An
 /// older version of synconce asks for a decision if the marker has no boot.
 const MAYBE_LOST: &str = "";
 

@@ -104,8 +104,8 @@ impl DivertedProgram {
             PathState::File(content, _) => wrapper::synconce_of(content, &real),
             _ => None,
         };
-        // If the program of a wrapper cannot be looked at, the wrapper counts as an old one: a
-        // set-up makes it anew, and an undo removes it.
+        // If the synconce that a wrapper calls cannot be looked at, the wrapper counts as an old
+        // one: a set-up makes the wrapper anew, and an undo removes it.
         let owned = |synconce: &Path| owners::changeable(synconce, host);
         let changeable = synconce.filter(|synconce| owned(synconce).is_ok_and(|it| it.is_some()));
         let is_good = |synconce: &&Path| {

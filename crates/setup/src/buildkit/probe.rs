@@ -2,7 +2,7 @@
 //!
 //! The build is a definition in buildctl's input, so that it needs no frontend, no image and no
 //! local directory. It makes the program as a file, and executes it. Both records of the build
-//! cache have the name of the file in their descriptions. They are found by that name and removed.
+//! cache have the name of the file in their descriptions, by which they are found and removed.
 
 use super::CONFIGURATION;
 use crate::host::Host;

@@ -75,7 +75,7 @@ pub(super) fn ask(arguments: &Doctor) -> Result<Option<ContainerEngine>, Error> 
     // The check looks at the system's daemons. dockerd's runtime shows whether it is another one.
     let other = asked.other().filter(|_| !arguments.docker);
     if let Some((variable, usual)) = other {
-        let why = format!("{variable} names another socket than {usual} of the system");
+        let why = format!("{variable} names another socket than the system's {usual}");
         engine.add_not_measured("set-up", why);
     } else if engine.can_be_set_up() {
         // The check reports a file that cannot be read.

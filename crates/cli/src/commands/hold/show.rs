@@ -157,8 +157,8 @@ fn split(
     (reports.into_iter().flatten().collect(), errors.into_iter().flatten().collect())
 }
 
-/// Returns the hold that `word` names, and what is wrong with its file: a hold in force may have a
-/// file with which it would not start again.
+/// Returns the hold that `word` names, and what is wrong with its name, marker or file. Both are
+/// returned for a hold in force whose file has a mistake, so that the hold would not start again.
 fn report(word: &OsStr, look: &Look) -> (Option<HoldReport>, Option<CommandError>) {
     let name = match name_of(word) {
         Ok(name) => name,

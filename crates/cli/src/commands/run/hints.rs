@@ -31,7 +31,7 @@ pub(super) fn refused_io_uring(finished: &Finished) {
 
 /// Whether a program without io_uring may have ended so. A signal from outside, a program that is
 /// not found (126, 127) and a time limit (124 of timeout(1)) have other causes. A shell returns 128
-/// and the number of a signal. Of these signals, only SIGABRT is one that a program sends to
+/// plus the number of a signal. Of these signals, only SIGABRT is one that a program sends to
 /// itself.
 fn may_be_by_io_uring(ending: Ending) -> bool {
     let aborted = Signal::ABORT.as_raw();

@@ -34,9 +34,9 @@ pub fn of_every_user() -> Vec<FoundMarker> {
 /// Clears the interrupted run `id` of one of `users`, or of any user if `users` is empty.
 /// Returns the cleared runs.
 ///
-/// # Errors Fails if several users have a run with this id: `status` printed the same command for
-/// each of these runs. A user may have copied the id of another user's run, so that root clears
-/// that run.
+/// # Errors
+/// Fails if several users have a run with this id: `status` printed the same command for each of
+/// these runs. A user may have copied the id of another user's run, so that root clears that run.
 pub fn clear(id: &str, users: &HashSet<u32>) -> Result<Vec<FoundMarker>, String> {
     let is_wanted = |user: u32| users.is_empty() || users.contains(&user);
     let mut found = each(Order::Show, is_wanted);

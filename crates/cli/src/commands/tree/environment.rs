@@ -10,7 +10,7 @@ use std::path::Path;
 use synconce_durable::error::Context;
 use synconce_tree::enter::PATH;
 
-/// Variables of the caller that the command gets: the type of the terminal, the proxies (the
+/// Variables of the caller that the command gets: what the terminal can show, the proxies (the
 /// network is the host's; podman passes them, too), the date of reproducible builds, and the run
 /// around this one.
 const PASSED: [&str; 15] = [

@@ -13,8 +13,8 @@ use synconce_tree::{
     Busy, DamagedSums, Guard, Guarded, NoSuchTree, TreeUser, default_path, store_of,
 };
 
-/// Adds the hint for an error of a store. Only for verbs of `tree`: an error of another act gets no
-/// hint here.
+/// Converts an error of a store, with its hint. Only verbs of `tree` convert an error by this:
+/// other commands have other hints.
 impl From<Error> for CommandError {
     fn from(error: Error) -> Self {
         let failure = Self::from(error.to_string());

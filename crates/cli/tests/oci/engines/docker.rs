@@ -130,8 +130,8 @@ impl<'a> Docker<'a> {
         let dockerd = Pid::from_raw(self.daemon.pid().cast_signed()).unwrap();
         kill_process(dockerd, Signal::KILL).unwrap();
         assert!(self.daemon.wait(limit()).unwrap().is_some(), "dockerd does not end");
-        // The test is the first process of a pid namespace, and so inherits containerd. The next To
-        // dockerd a zombie is a running containerd: it waits, and gives up after 15 seconds.
+        // The test is the first process of a pid namespace, and so inherits containerd. To the next
+        // dockerd a zombie is a running containerd: dockerd gives up after 15 seconds.
         let is_containerd =
             |pid: u32| process_status(pid).get("Name").is_some_and(|name| name == "containerd");
         for (pid, _) in children(std::process::id()).into_iter().filter(|it| is_containerd(it.0)) {

@@ -43,17 +43,17 @@ impl CacheRecord {
     }
 }
 
-/// The largest size of a probe's layer, in bytes: one directory, and one file below a block.
+/// The largest size of a probe's layer, in bytes: a directory, and a file smaller than a block.
 const LARGEST_LAYER: i64 = 16 << 10;
 
-/// By what the records of a probe are recognised.
+/// The signs by which the records of a probe are recognised.
 pub(super) struct Probed<'a> {
     /// A word of its step.
     pub(super) name: &'a str,
     /// The bytes of its Dockerfile.
     pub(super) dockerfile: usize,
     pub(super) store: ImageStore,
-    /// From the begin of the probe to now, in seconds since 1970.
+    /// From the start of the probe to now, in seconds since 1970.
     pub(super) times: RangeInclusive<i64>,
 }
 
