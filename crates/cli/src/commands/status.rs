@@ -18,7 +18,7 @@ use crate::commands::advice::{advice, advice_for_root, advice_for_unknown};
 use crate::commands::error::CommandError;
 use crate::commands::hold::HoldReport;
 use crate::commands::output::{Output, Stream, print};
-use crate::commands::run::not_durable;
+use crate::commands::run::{name_for_sudo, not_durable};
 use crate::exit;
 use crate::table::{fit, width_of};
 use crate::text::{notice, printable, say, shell};
@@ -322,7 +322,7 @@ fn advise(runs: &mut [Shown], root: Option<&Path>, in_root: &HashSet<RunKey>) {
         run.advice = if run.is_unknown {
             advice_for_unknown(&run.id, root)
         } else if !run.counts {
-            vec!["root sees what it was: sudo synconce status".to_owned()]
+            vec![format!("root sees what it was: sudo {} status", name_for_sudo())]
         } else if run.is_of_another() {
             advice_for_root(&run.id, root, &run.running)
         } else {

@@ -65,7 +65,11 @@ pub(super) fn check(
                 }),
             );
             report.faults.extend(running::elsewhere(engine, host));
-            report.faults.extend(running::still_has(engine, host)?);
+            match running::still_has(engine, host) {
+                Ok(found) => report.faults.extend(found),
+                Err(error @ Error::Refused(_)) => report.faults.push(fault(&error)),
+                Err(error) => return Err(error),
+            }
             report.notes.extend(running::out_of_reach(engine, host));
             return Ok(report);
         }
@@ -96,7 +100,7 @@ pub(super) fn check(
 }
 
 /// Returns the command line that sets `name` up, for the calling user.
-fn setup_command(host: &Host, name: &str) -> String {
+pub(super) fn setup_command(host: &Host, name: &str) -> String {
     if host.is_running() && !geteuid().is_root() {
         format!("sudo {} setup {name}", name_for_sudo())
     } else {

@@ -4,6 +4,7 @@ use super::{id, markers, names, others, target};
 use crate::arguments::StatusArguments;
 use crate::commands::error::CommandError;
 use crate::commands::output::{Output, Stream};
+use crate::commands::run::name_for_sudo;
 use crate::text::{notice, say};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -78,7 +79,7 @@ fn clear_run(
     if others.is_empty() && found().next().is_none() {
         let is_roots = others::of_root().iter().any(|found| found.id == *id);
         let why = if is_roots {
-            format!("the run {id} is root's; type: sudo synconce status --clear {id}")
+            format!("the run {id} is root's; type: sudo {} status --clear {id}", name_for_sudo())
         } else {
             format!("there is no run {id}; `synconce status` lists them")
         };
