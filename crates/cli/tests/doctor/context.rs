@@ -117,6 +117,7 @@ fn a_directory_of_500_000_files_is_named_first(place: &Place) {
 
 /// A mount of `/dev/null` hides a file.
 fn a_dockerignore_that_is_dev_null_is_empty(place: &Place) {
+    fs::create_dir(place.path("context")).unwrap();
     place.write("context/file", "content");
     place.write("context/.dockerignore", "file\n");
     let hidden = place.path("context/.dockerignore");
