@@ -123,14 +123,8 @@ fn a_client_of_a_rootless_dockerd_gets_a_hint_although_docker_is_set_up() {
                 "build",
                 "hint: copy synconce into the image, and in the Dockerfile: RUN synconce run ",
             ),
-            (
-                "run",
-                "hint: copy synconce into the image, and start the command so: synconce run -- ",
-            ),
-            (
-                "exec",
-                "hint: copy synconce into the image, and start the command so: synconce run -- ",
-            ),
+            ("run", "hint: copy synconce into the image, and in the container: synconce run -- "),
+            ("exec", "hint: copy synconce into the image, and in the container: synconce run -- "),
         ] {
             let rootless = run(verb, home, host);
             assert!(rootless.stderr.contains(said), "{verb} {home}: {rootless:?}");

@@ -190,7 +190,7 @@ const IN_STEPS: &str = "copy synconce into the image, and in the Dockerfile: \
 
 /// What holds the command of a container where no set-up does.
 const IN_CONTAINER: &str =
-    "copy synconce into the image, and start the command so: synconce run -- COMMAND";
+    "copy synconce into the image, and in the container: synconce run -- COMMAND";
 
 /// Whether the socket is below the directory of a user's sockets. No set-up reaches a dockerd or a
 /// buildkitd there.
