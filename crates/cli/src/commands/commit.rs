@@ -3,10 +3,10 @@
 use crate::arguments::in_run::Commit;
 use crate::commands::error::CommandError;
 use crate::commands::output::{Output, Stream};
-use crate::commands::run::{Screen, name_for_sudo, not_durable, not_yet_durable};
+use crate::commands::run::{Screen, not_durable, not_yet_durable};
 use crate::commands::status::{id, others};
 use crate::exit;
-use crate::text::{say, shell};
+use crate::text::{name_for_sudo, say, shell};
 use std::process::ExitCode;
 use synconce_durable::record::RunRecord;
 use synconce_run::{RequestError, RunError};

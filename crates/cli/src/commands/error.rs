@@ -1,8 +1,7 @@
 //! Why a command failed, and what the user can do.
 
-use crate::commands::run::name_for_sudo;
 use crate::exit;
-use crate::text::{say, shell};
+use crate::text::{name_for_sudo, say, shell};
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 use std::fmt;

@@ -3,10 +3,9 @@
 use super::addresses::{self, DaemonHost};
 use super::clients::{DaemonOfClient, HoldRequest, daemon_of};
 use super::list;
-use super::privileges::name_for_sudo;
 use super::script;
 use crate::arguments::RunArguments;
-use crate::text::{needs_a_shell, notice, say, shell, whole};
+use crate::text::{name_for_sudo, needs_a_shell, notice, say, shell, whole};
 use clap::Args;
 use rustix::io::Errno;
 use rustix::process::Signal;

@@ -5,7 +5,7 @@ use std::env;
 use std::ffi::OsString;
 use std::path::Path;
 use synconce_run::Gain;
-use synconce_sys::search::{self, is_found_by_sudo};
+use synconce_sys::search::is_found_by_sudo;
 use synconce_tree::namespace::first_of_user;
 
 /// The program that becomes root first and then starts the run.
@@ -16,11 +16,6 @@ const ALL_IDS: [&str; 4] = ["unshare", "--map-auto", "--map-root-user", "--mount
 
 /// Ids that a user may map: the first one, and how many.
 type Range = (u64, u64);
-
-/// Returns what names this program in a command line of sudo.
-pub fn name_for_sudo() -> String {
-    shell(&[search::name_for_sudo().to_string_lossy().into_owned()])
-}
 
 /// The command line of a run, as it was typed.
 #[derive(Debug)]

@@ -1,8 +1,8 @@
 //! `setup ENGINE --check`: whether the files, the running daemon and the wrapper are as set up.
 
 use crate::cancellation::{cancelled_by, handle_signals};
-use crate::commands::run::name_for_sudo;
 use crate::commands::setup::{SetupReport, remedy};
+use crate::text::name_for_sudo;
 use rustix::process::geteuid;
 use std::path::Path;
 use synconce_hold::status::{HoldState, Look, status};
