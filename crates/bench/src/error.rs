@@ -48,6 +48,8 @@ pub enum Error {
         /// Why.
         reason: &'static str,
     },
+    /// Every user can rename what is in this directory.
+    Exposed(PathBuf),
     /// No variant of the given name exists.
     UnknownVariant {
         /// The requested name.
@@ -92,6 +94,9 @@ impl fmt::Display for Error {
             Self::Unsuitable { what, reason } => write!(f, "cannot use {what}: {reason}"),
             Self::Foreign { path, reason } => {
                 write!(f, "cannot use {}: {reason}", path.display())
+            }
+            Self::Exposed(path) => {
+                write!(f, "cannot use {}: every user can rename what is in it", path.display())
             }
             Self::UnknownVariant { name, known } => {
                 write!(f, "no variant {name}; there are {}", known.join(", "))

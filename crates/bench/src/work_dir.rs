@@ -13,6 +13,10 @@ use std::path::{Path, PathBuf};
 /// The directory's name.
 const NAME: &str = "synconce-bench";
 
+/// The types of vfat and exfat (statfs(2)). All their directories have the owner and the mode that
+/// the mount gives them, often 0777. There are no links on them.
+const WITHOUT_MODES: [i64; 2] = [0x4d44, 0x2011_bab0];
+
 /// A directory on the disk under test. It is locked while it is in use, because two
 /// benchmarks on one disk would disturb each other.
 pub(crate) struct WorkDir {
@@ -59,7 +63,15 @@ impl WorkDir {
     /// `/var/tmp` every user can make it first; root would remove and execute what is there.
     fn open(&self) -> Result<File, Error> {
         let foreign = |reason| Error::Foreign { path: self.path.clone(), reason };
-        files::create_dir(self.path.parent().unwrap_or(Path::new("/")))?;
+        let above = self.path.parent().unwrap_or(Path::new("/"));
+        files::create_dir(above)?;
+        let has_modes = rustix::fs::statfs(above)
+            .map(|found| !WITHOUT_MODES.contains(&found.f_type))
+            .map_err(Error::io("look at the file system of", above))?;
+        let mode = fs::metadata(above).map_err(Error::io("stat", above))?.mode();
+        if has_modes && mode & 0o1002 == 0o002 {
+            return Err(Error::Exposed(above.to_owned()));
+        }
         let is_new = match DirBuilder::new().mode(0o755).create(&self.path) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => false,
             made => made.map(|()| true).map_err(Error::io("create", &self.path))?,
@@ -73,8 +85,9 @@ impl WorkDir {
         };
         let found = dir.metadata().map_err(Error::io("stat", &self.path))?;
         let is_ours = found.uid() == geteuid().as_raw() && found.mode() & 0o022 == 0;
-        // On vfat and ntfs3 every directory may have the mode 0777.
-        if is_new || is_ours { Ok(dir) } else { Err(foreign("other users can change it")) }
+        // On ntfs3 every directory may have the mode 0777, too.
+        let is_accepted = is_new || is_ours || !has_modes;
+        if is_accepted { Ok(dir) } else { Err(foreign("other users can change it")) }
     }
 
     /// Removes the directory's content.
@@ -137,6 +150,17 @@ mod tests {
         fs::write(&file, "").expect("a file can be made");
         work.lock_and_clear().expect("it is free");
         assert!(!left.exists() && !file.exists());
+    }
+
+    #[test]
+    fn a_directory_in_which_every_user_can_rename_is_refused_unless_it_is_sticky() {
+        let dir = tempfile::tempdir().expect("a directory can be made");
+        files::set_mode(dir.path(), 0o777).expect("it is there");
+        let refused = WorkDir::new(dir.path()).lock_and_clear().expect_err("it is exposed");
+        assert!(refused.to_string().contains("every user can rename"), "{refused}");
+        assert_eq!(fs::read_dir(dir.path()).expect("it is there").count(), 0);
+        files::set_mode(dir.path(), 0o1777).expect("it is there");
+        WorkDir::new(dir.path()).lock_and_clear().expect("no other user can rename it");
     }
 
     #[test]

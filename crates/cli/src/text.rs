@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use synconce_durable::text::is_obeyed;
 pub use synconce_durable::text::printable;
 use synconce_fs::wait_until_ready;
+use synconce_sys::search;
 
 /// Writes one line to standard error, prefixed with `synconce: `. Control characters are
 /// escaped, because `line` may contain text of another user. A write error is ignored: a
@@ -147,6 +148,11 @@ pub fn is_typable(word: &str) -> bool {
 /// Whether the command line has quotes or operators, which have a meaning for a shell only.
 pub fn needs_a_shell(line: &str) -> bool {
     line.contains(|c: char| "'\"\\|&;<>()$`*?[]{}~#=\n".contains(c))
+}
+
+/// Returns what names this program in a command line of sudo.
+pub fn name_for_sudo() -> String {
+    shell(&[search::name_for_sudo().to_string_lossy().into_owned()])
 }
 
 /// Quotes `words` for a shell.

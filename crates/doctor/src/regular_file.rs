@@ -1,9 +1,9 @@
 //! Opens files that another process may replace meanwhile.
 
-use rustix::fs::OFlags;
+use rustix::fs::{OFlags, major, minor};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 /// The most that [`read`] reads, so that no file fills the memory.
@@ -18,13 +18,17 @@ pub(crate) fn open(path: &Path) -> io::Result<File> {
     open_with(path, OFlags::NOFOLLOW)
 }
 
+/// The device of `/dev/null`, by whatever name a mount or a link gives it (null(4)).
+const NULL: (u32, u32) = (1, 3);
+
 /// Returns the content of the regular file to which `path` leads; nothing of `/dev/null`. Does not
-/// wait, and does not read a device, which may have no end.
+/// wait, and does not read another device, which may have no end.
 ///
 /// # Errors
 /// The file cannot be read, is no regular file, or is larger than 1 MiB.
 pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
-    if path.canonicalize()? == Path::new("/dev/null") {
+    let found = path.metadata()?;
+    if found.file_type().is_char_device() && (major(found.rdev()), minor(found.rdev())) == NULL {
         return Ok(Vec::new());
     }
     let mut content = Vec::new();

@@ -1,12 +1,13 @@
 //! The temporary directory of an examination.
 
 use crate::error::Error;
-use rustix::fs::{Access, AtFlags, Dir, Mode, OFlags};
+use rustix::fs::{Access, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use synconce_sys::directory::is_empty;
 
 /// The start of its name.
 const PREFIX: &str = ".synconce-doctor-";
@@ -81,10 +82,8 @@ impl ScratchDirectory {
             let _ = rustix::fs::unlinkat(at.0, name, AtFlags::REMOVEDIR);
         })?;
         // Another user may have put a full directory there.
-        for entry in Dir::read_from(&handle)? {
-            if ![c".", c".."].contains(&entry?.file_name()) {
-                return Err(Errno::EXIST);
-            }
+        if !is_empty(&handle)? {
+            return Err(Errno::EXIST);
         }
         Ok(Self { handle, path: at.1.join(name) })
     }

@@ -32,7 +32,6 @@ pub use self::fingerprint::{Fingerprint, Fingerprinted, compare_fingerprints, fi
 pub use self::flags::unflag;
 pub use self::progress::{Progress, wait_until_ready};
 pub use self::remove::{Removed, remove};
-pub use self::walk::directory::is_empty;
 pub use self::xattrs::xattrs;
 
 /// Returns the default number of threads: the cores that this process may use, at least 2,

@@ -69,7 +69,7 @@ fn pass_signals(child: u32, signals: &SignalReader) -> io::Result<()> {
     loop {
         // A signal of the terminal reaches the child by itself.
         while let Some(received) = signals.next() {
-            if received.is_to_this_process() {
+            if received.is_for(child) {
                 signals::send(child, received.signal);
             }
         }

@@ -9,7 +9,7 @@ mod passing;
 
 use self::marker_disk::{MarkerWait, ends_wait};
 pub(crate) use self::passing::pass;
-use self::passing::{LastSignal, is_for, is_stop};
+use self::passing::{LastSignal, is_stop};
 use crate::launching;
 use crate::lifecycle;
 use crate::options::RunOptions;
@@ -275,7 +275,7 @@ impl Frontend<'_> {
             // A process that was in the job already has received the terminal's signal as
             // well.
             let was_there = process_tree::began(pid).is_some_and(|began| began < arrived);
-            if is_for(pid, &received) || !was_there {
+            if received.is_for(pid) || !was_there {
                 signals::send(pid, received.signal);
             }
             self.last.note(received);

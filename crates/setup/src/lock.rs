@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error as Failed};
 use synconce_durable::standard_paths;
 
-/// The lock of a system, until it is dropped.
+/// The lock of a system, until it is dropped. It is a file, as every user can lock the root directory
+/// itself, and so could keep root waiting. A set-up in a chroot has other run files, and is not seen.
 #[derive(Debug)]
 pub struct SystemLock {
     path: PathBuf,

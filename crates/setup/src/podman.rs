@@ -120,13 +120,12 @@ fn parts(host: &Host) -> Result<Vec<TomlFile>, Error> {
 fn name(host: &Host, parts: &[TomlFile]) -> Result<String, Error> {
     for part in parts.iter().rev() {
         let Some((name, line)) = part.text(&["engine", "runtime"])? else { continue };
+        let name = or_default(host, name);
         if BUILT_IN.iter().any(|(known, _)| *known == name) {
             return Ok(name.to_owned());
         }
-        if !name.is_empty() {
-            let (reason, remedy) = refusal(name);
-            return Err(part.refuse(NotEdited::new(reason, remedy).on_line(line)));
-        }
+        let (reason, remedy) = refusal(name);
+        return Err(part.refuse(NotEdited::new(reason, remedy).on_line(line)));
     }
     // Like Podman, take the first that exists.
     let is_there = |(_, paths): &(&str, &[&str])| host.first_executable(paths).is_some();
@@ -137,6 +136,18 @@ fn name(host: &Host, parts: &[TomlFile]) -> Result<String, Error> {
                 NotEdited::new("holds neither crun nor runc", "install one, and set up again");
             Err(fault.in_file(&host.real(Path::new("/"))).into())
         }
+    }
+}
+
+/// Returns the runtime that Podman takes for `name`. An empty name takes back what an earlier file
+/// sets; Podman then takes crun with control groups of version 2, and runc otherwise
+/// (`newRuntimeFromConfig` of libpod 4.3 and 5.5).
+fn or_default<'n>(host: &Host, name: &'n str) -> &'n str {
+    let is_unified = || host.exists(Path::new("/sys/fs/cgroup/cgroup.controllers"));
+    match name {
+        "" if is_unified() => "crun",
+        "" => "runc",
+        _ => name,
     }
 }
 

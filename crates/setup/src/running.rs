@@ -12,8 +12,10 @@ use crate::{buildkit, containerd, docker, held, podman};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use synconce_durable::text::quote;
 use synconce_probe::docker::{SOCKET, connect};
 use synconce_sys::peer::Peer;
+use synconce_sys::search::name_for_sudo;
 
 /// What was found about a running daemon.
 #[derive(Debug, PartialEq, Eq)]
@@ -54,8 +56,9 @@ pub fn look(
             let lack = match engine {
                 Engine::Held(daemon) => unheld(daemon.name()).map(Lack::Old),
                 Engine::Docker if process.words("environ").is_none() => {
-                    let check = host.setup(&format!("{} --check", engine.command()));
-                    Some(Lack::Unknown(format!("only root may read its environment; sudo {check}")))
+                    let synconce = quote(&name_for_sudo());
+                    let check = format!("sudo {synconce} setup {} --check", engine.command());
+                    Some(Lack::Unknown(format!("only root may read its environment; {check}")))
                 }
                 Engine::Docker => docker::lacks(host, &process)?,
                 _ => is_later(host, engine, &process)?.map(Lack::Old),

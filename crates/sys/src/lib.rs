@@ -35,6 +35,7 @@ pub mod aio;
 pub mod btrfs;
 pub mod child;
 pub mod descriptors;
+pub mod directory;
 pub mod file_sync;
 pub mod handle;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]

@@ -45,6 +45,20 @@ pub fn find(name: impl AsRef<OsStr>) -> Option<PathBuf> {
     candidates(name.as_ref(), env::var_os("PATH").as_deref()).find(|path| is_executable(path))
 }
 
+/// Whether sudo finds `program` by its name (`secure_path` in sudoers(5)).
+pub fn is_found_by_sudo(program: &Path) -> bool {
+    let directory = program.parent().and_then(Path::to_str);
+    directory.is_some_and(|directory| SYSTEM_DIRECTORIES.contains(&directory))
+}
+
+/// Returns what names this program in a command line of sudo: its path, if sudo does not find it.
+pub fn name_for_sudo() -> PathBuf {
+    env::current_exe()
+        .ok()
+        .filter(|program| !is_found_by_sudo(program))
+        .unwrap_or_else(|| "synconce".into())
+}
+
 /// Whether `path` leads to a file that this process may execute, by its real ids (access(2)).
 /// faccessat(2) with AT_EACCESS is no call that every container allows.
 pub fn is_executable(path: &Path) -> bool {

@@ -99,6 +99,14 @@ impl Received {
         }
     }
 
+    /// Whether the signal reached this process alone, and is for `command` as well, a child. The
+    /// hang-up of a terminal is not for a command in another session, such as one that setsid(1)
+    /// started.
+    pub fn is_for(&self, command: u32) -> bool {
+        let is_in_session = || session_of(command) == session_of(0);
+        self.is_to_this_process() && (!self.is_hang_up() || is_in_session())
+    }
+
     /// Whether the kernel sent the signal because the terminal was closed.
     pub fn is_hang_up(&self) -> bool {
         !self.by_process && OF_A_HANG_UP.contains(&self.signal)

@@ -4,7 +4,9 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 #[cfg(feature = "mutants")]
 use {
+    crate::file_sync::write_pages,
     std::fs::{File, read_dir},
+    std::os::fd::AsFd,
     std::path::Path,
 };
 
@@ -33,11 +35,7 @@ pub fn all_below(path: &Path) {
         if kind.is_dir() {
             all_below(&entry.path());
         } else if let Some(file) = kind.is_file().then(|| File::open(entry.path()).ok()).flatten() {
-            let flags = libc::SYNC_FILE_RANGE_WAIT_BEFORE
-                | libc::SYNC_FILE_RANGE_WRITE
-                | libc::SYNC_FILE_RANGE_WAIT_AFTER;
-            // SAFETY: takes no pointers.
-            unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, flags) };
+            let _ = write_pages(file.as_fd());
         }
     }
 }

@@ -2,10 +2,10 @@
 //! its requests.
 //!
 //! A rig is a file system (ext4, xfs or btrfs) on a loop device. The loop device is on the one
-//! file of a FUSE file system, whose daemon decides what a flush does:
+//! file of a FUSE file system, whose daemon, a process of its own, decides what a flush does:
 //!
 //! ```text
-//! program -> ext4 -> /dev/loopN -> FUSE file -> daemon (a process of its own) -> backing file on tmpfs
+//! program -> ext4 -> /dev/loopN -> FUSE file -> daemon -> backing file on tmpfs
 //! ```
 //!
 //! With *passthrough* (Linux 6.9, and the default where the kernel supports it) data goes from

@@ -37,11 +37,12 @@ pub fn bench(arguments: BenchArguments) -> Result<ExitCode, CommandError> {
     };
     let report = report.map_err(|error| {
         let signal = if let Error::Interrupted { signal } = error { Some(signal) } else { None };
-        let remedy = if let Error::Foreign { path, .. } = &error {
-            Some(format!("rm -r -- {}, or name another directory by --dir", quote(path)))
-        } else {
-            None
+        let remedy = match &error {
+            Error::Foreign { path, .. } => Some(format!("rm -r -- {}", quote(path))),
+            Error::Exposed(path) => Some(format!("chmod o-w -- {}", quote(path))),
+            _ => None,
         };
+        let remedy = remedy.map(|act| format!("{act}, or name another directory by --dir"));
         CommandError::in_lines(&error.to_string()).with_remedy(remedy).ended_by(signal)
     })?;
     output.write_or(&report, || print(report.text(table::width_of(io::stdout()))))?;

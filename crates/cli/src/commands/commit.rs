@@ -6,7 +6,7 @@ use crate::commands::output::{Output, Stream};
 use crate::commands::run::{Screen, not_durable, not_yet_durable};
 use crate::commands::status::{id, others};
 use crate::exit;
-use crate::text::{say, shell};
+use crate::text::{name_for_sudo, say, shell};
 use std::process::ExitCode;
 use synconce_durable::record::RunRecord;
 use synconce_run::{RequestError, RunError};
@@ -63,7 +63,7 @@ fn remedy(error: &RequestError) -> Option<String> {
         RequestError::NoRun | RequestError::NotInFlight(_) | RequestError::OfTwoUsers { .. } => {
             "`synconce status` lists the runs in flight".to_owned()
         }
-        RequestError::OfAnotherUser(id) => format!("sudo synconce commit {id}"),
+        RequestError::OfAnotherUser(id) => format!("sudo {} commit {id}", name_for_sudo()),
         RequestError::Unfinished(_) => "the commit goes on in the background".to_owned(),
         RequestError::Run(error @ (RunError::NoDisk(_) | RunError::Path(_))) => {
             let elsewhere =

@@ -1,7 +1,7 @@
 //! Why a command failed, and what the user can do.
 
 use crate::exit;
-use crate::text::{say, shell};
+use crate::text::{name_for_sudo, say, shell};
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -98,5 +98,5 @@ pub(super) fn nearest<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) 
 /// Returns the command line of this process, to be typed by an ordinary user.
 pub fn as_root() -> String {
     let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
-    format!("sudo synconce {}", shell(&words.collect::<Vec<_>>()))
+    format!("sudo {} {}", name_for_sudo(), shell(&words.collect::<Vec<_>>()))
 }

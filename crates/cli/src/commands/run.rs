@@ -11,7 +11,6 @@ mod servers;
 pub(crate) use self::hints::{builder_here, is_asked_here, is_set_up, set_up_for};
 pub(in crate::commands) use self::preloads::warn_of_preloads;
 use self::privileges::Typed;
-pub(crate) use self::privileges::name_for_sudo;
 pub(in crate::commands) use self::script::refuse_own as refuse_own_script;
 use crate::arguments::{IoUring, RunArguments};
 use crate::commands::error::CommandError;

@@ -79,7 +79,7 @@ impl SignalForwarder {
         loop {
             // `child` may have ended just now. Its id is not used again before the wait.
             while let Some(received) = reader.next() {
-                if received.is_to_this_process() {
+                if received.is_for(child) {
                     signals::send(child, received.signal);
                 }
             }

@@ -21,7 +21,7 @@ use crate::commands::output::{Output, Stream, print};
 use crate::commands::run::not_durable;
 use crate::exit;
 use crate::table::{fit, width_of};
-use crate::text::{notice, printable, say, shell};
+use crate::text::{name_for_sudo, notice, printable, say, shell};
 use serde::Serialize;
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -323,7 +323,7 @@ fn advise(runs: &mut [Shown], root: Option<&Path>, in_root: &HashSet<RunKey>) {
         run.advice = if run.is_unknown {
             advice_for_unknown(&run.id, root)
         } else if !run.counts {
-            vec!["root sees what it was: sudo synconce status".to_owned()]
+            vec![format!("root sees what it was: sudo {} status", name_for_sudo())]
         } else if run.is_of_another() {
             advice_for_root(&run.id, root, &run.running)
         } else {

@@ -3,6 +3,7 @@
 use crate::ignore_cases::{PATTERNS, UNIT, bytes_below, make_files};
 use crate::support::WIDE;
 use libtest_mimic::Trial;
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use serde_json::Value;
 use std::fs::{self, File};
 use std::path::Path;
@@ -13,6 +14,7 @@ pub fn trials() -> Vec<Trial> {
         trial(the_same_files_are_sent_as_by_a_builder, &[Need::Program("buildah", "buildah")]),
         trial(the_largest_files_and_what_could_be_ignored_are_named, &[]),
         trial(a_directory_of_500_000_files_is_named_first, &[]),
+        trial(a_dockerignore_that_is_dev_null_is_empty, &[]),
     ]
 }
 
@@ -111,4 +113,16 @@ fn a_directory_of_500_000_files_is_named_first(place: &Place) {
     let at = lines.iter().position(|line| *line == title);
     let line = at.and_then(|at| lines.get(at + 1)).unwrap_or_else(|| panic!("{ended:?}"));
     assert_eq!(*line, "        0 B   500,501  **/node_modules", "{ended:?}");
+}
+
+/// A mount of `/dev/null` hides a file.
+fn a_dockerignore_that_is_dev_null_is_empty(place: &Place) {
+    fs::create_dir(place.path("context")).unwrap();
+    place.write("context/file", "content");
+    place.write("context/.dockerignore", "file\n");
+    let hidden = place.path("context/.dockerignore");
+    mount("/dev/null", &hidden, "", MountFlags::BIND, None).unwrap();
+    let report = report(place);
+    unmount(&hidden, UnmountFlags::empty()).unwrap();
+    assert_eq!(report["sent"]["entries"], 2, "{report}");
 }

@@ -3,13 +3,13 @@
 use crate::support::{end, failed, sh, with_hold};
 use rustix::process::Signal;
 use std::os::unix::process::ExitStatusExt;
-use synconce_testkit::harness::{StartedCommand, eventually, kill};
+use synconce_testkit::harness::{StartedCommand, Terminal, binary, eventually, kill};
 
 #[test]
 fn the_files_are_held_while_the_command_runs_and_its_exit_code_is_passed_on() {
     with_hold("", |_, fixture| {
         let script = "\"$0\" hold status ./t.toml; exit 7";
-        let binary = synconce_testkit::harness::binary();
+        let binary = binary();
         let ended = fixture.run(&["sh", "-c", script, binary]);
         assert_eq!(ended.status.code(), Some(7), "{}", ended.stderr);
         assert!(ended.stdout.contains(" held "), "{}", ended.stdout);
@@ -35,6 +35,29 @@ fn a_signal_reaches_the_daemon_and_the_hold_ends_with_it() {
         let ended = fixture.run(&["sh", "-c", "kill -KILL $$"]);
         assert_eq!(ended.status.signal(), Some(9), "{}", ended.stderr);
         assert_eq!(fixture.state(), "off");
+    });
+}
+
+/// The kernel sends the hang-up to the leader of the session alone, which is synconce here.
+#[test]
+fn the_hang_up_of_a_terminal_reaches_a_daemon_of_its_session_only() {
+    with_hold("", |place, fixture| {
+        let script = "trap 'exit 4' HUP; trap 'exit 5' USR1; echo up >up; \
+                      while :; do sleep 0.01; done";
+        for (own_session, code) in [(&[][..], 4), (&["setsid"], 5)] {
+            let words = [binary(), "hold", "run", "./t.toml", "--"];
+            let words = [&words[..], own_session, &["sh", "-c", script]].concat();
+            let mut terminal = Terminal::start(place, &words);
+            place.wait_for("up");
+            place.remove("up");
+            terminal.hang_up();
+            if code == 5 {
+                // synconce reads SIGHUP before SIGUSR1, and passes on SIGUSR1 in any case.
+                kill(terminal.leader(), Signal::USR1);
+            }
+            assert_eq!(terminal.end().code(), Some(code), "{own_session:?}");
+            assert_eq!(fixture.state(), "off");
+        }
     });
 }
 

@@ -7,6 +7,7 @@ use super::coverage::{SAY, disk};
 use super::other_users::{ALICE, BOB, interrupt, machine, synconce};
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::path::Path;
 use std::process::Command;
 use synconce_testkit::harness::{
     Place, StartedCommand, binary, eventually, finish, isolated, limit, perl, stall,
@@ -299,13 +300,17 @@ fn another_users_socket_does_not_answer_for_an_interrupted_run() {
     isolated(|place| {
         machine(place);
         for owner in [0, BOB] {
-            forged_answer_is_refused(place, &interrupt(place, owner, None), owner);
+            let state = if owner == 0 { "/var/lib/synconce" } else { "bob/.local/state/synconce" };
+            let id = interrupt(place, owner, None);
+            let marker = place.path(state).join("runs").join(format!("{id}.json"));
+            forged_answer_is_refused(place, &id, owner, &marker);
         }
     });
 }
 
-/// Lets ALICE answer for the run `id`, whose marker is `owner`'s. Root's commit is refused.
-fn forged_answer_is_refused(place: &Place, id: &str, owner: u32) {
+/// Lets ALICE answer for the run `id`, whose `marker` is `owner`'s. Root's commit is refused, as long
+/// as the marker is there.
+fn forged_answer_is_refused(place: &Place, id: &str, owner: u32, marker: &Path) {
     let add = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     let name = id.bytes().fold(0xcbf2_9ce4_8422_2325, add);
     let answer = r#"{"Done":{"accounts":{"calls":{},"programs":{}},"balance":{"syncs":0,
@@ -341,5 +346,17 @@ fn forged_answer_is_refused(place: &Place, id: &str, owner: u32) {
     let asked = finish(unchecked.env("SYNCONCE_STATE_DIR", place.path("nowhere")));
     assert_eq!(asked.status.code(), Some(0), "{asked:?}");
     let notice = format!("synconce: cannot check that the user of {id} answered: ");
+    assert!(asked.stderr.contains(&notice), "{asked:?}");
+    // The marker may be in a directory that root could not look at.
+    fs::remove_file(marker).unwrap();
+    let asked = finish(&mut synconce(place, 0, &["commit", id]));
+    assert_eq!((asked.status.code(), asked.stderr.as_str()), (Some(0), ""), "{asked:?}");
+    let state = place.path("alice/.local/state");
+    fs::create_dir_all(&state).unwrap();
+    symlink("synconce", state.join("synconce")).unwrap();
+    let asked = finish(&mut synconce(place, 0, &["commit", id]));
+    fs::remove_file(state.join("synconce")).unwrap();
+    assert_eq!(asked.status.code(), Some(0), "{asked:?}");
+    let notice = format!("{notice}not all state directories were read\n");
     assert!(asked.stderr.contains(&notice), "{asked:?}");
 }

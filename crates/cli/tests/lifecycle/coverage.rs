@@ -203,10 +203,21 @@ fn a_disk_is_named_as_outside_of_the_chroot_whose_process_syncs() {
     });
 }
 
+/// Detaches the loop devices of `d.img`, if the test fails before the run does.
+struct Detached<'a>(&'a Place);
+
+impl Drop for Detached<'_> {
+    fn drop(&mut self) {
+        let script = "losetup -n -O NAME -j d.img | xargs -r losetup --detach";
+        let _ = self.0.command("sh").args(["-c", script]).status();
+    }
+}
+
 /// The kernel fails what a loop device has to write after LOOP_CLR_FD.
 #[test]
 fn what_a_sync_was_to_write_to_a_loop_device_is_in_its_file_after_the_detachment() {
     isolated(|place| {
+        let _detached = Detached(place);
         let made = "truncate -s 8M d.img && losetup --find --show d.img";
         let made = finish(place.command("sh").args(["-c", made]));
         let device = made.stdout.trim();

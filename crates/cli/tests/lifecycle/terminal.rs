@@ -7,10 +7,13 @@ use synconce_testkit::harness::{
     kill, perl,
 };
 
-/// Writes a perl program that runs `script`, in which `ready` prints "ready". Returns the command
-/// line that runs the program under a hold.
+/// Writes a perl program that runs `script`, in which `ready` prints "ready" and `nap` waits a
+/// moment. Returns the command line that runs the program under a hold.
 fn program(place: &Place, script: &str) -> String {
-    let [_, _, text] = perl(&format!("$| = 1; sub ready {{ print \"ready\\n\" }} {script}"));
+    let [_, _, text] = perl(&format!(
+        "$| = 1; sub ready {{ print \"ready\\n\" }} \
+         sub nap {{ Time::HiRes::sleep(0.01) }} {script}"
+    ));
     place.write("program", &text);
     "$SYNCONCE run -- perl program".to_owned()
 }
@@ -37,13 +40,17 @@ fn ctrl_c_ends_the_command_and_the_shell_sees_death_by_that_signal() {
     });
 }
 
+/// The frontend, which leads the process group, reads SIGINT before SIGUSR1. So the command has got
+/// what the frontend passes on of SIGINT once it gets SIGUSR1.
 #[test]
 fn ctrl_c_reaches_a_command_that_handles_it_once() {
     isolated(|place| {
         let run = program(
             place,
-            "my $caught = 0; $SIG{INT} = sub { $caught++ }; ready; sleep 60 until $caught; \
-             Time::HiRes::sleep(0.3); print \"caught $caught\\n\"; exit 7;",
+            "my ($caught, $passed) = (0, 0); $SIG{INT} = sub { $caught++ }; \
+             $SIG{USR1} = sub { $passed = 1 }; ready; nap until $caught; \
+             system 'kill', '-USR1', getpgrp; nap until $passed; \
+             print \"caught $caught\\n\"; exit 7;",
         );
         let mut terminal = Terminal::shell(place);
         terminal.line(&run);
@@ -163,8 +170,7 @@ fn a_held_shell_that_suspends_itself_is_continued_by_fg() {
 #[test]
 fn a_stop_of_the_whole_job_is_undone_by_continuing_it_once() {
     isolated(|place| {
-        let script =
-            "$SIG{CONT} = sub { print \"on\\n\" }; ready; sleep 60 until -e 'stop'; exit 6;";
+        let script = "$SIG{CONT} = sub { print \"on\\n\" }; ready; nap until -e 'stop'; exit 6;";
         let run = program(place, script);
         let mut terminal = Terminal::shell(place);
         terminal.line(&format!("{run} &"));
@@ -179,7 +185,7 @@ fn a_stop_of_the_whole_job_is_undone_by_continuing_it_once() {
         terminal.line("jobs");
         terminal.expect("Running");
         place.write("stop", "");
-        terminal.line("kill -CONT %1; wait %1");
+        terminal.line("wait %1");
         assert_eq!(terminal.code(), "6");
     });
 }
@@ -270,9 +276,9 @@ fn the_hang_up_of_a_terminal_whose_session_synconce_leads_ends_the_command() {
             (sealed, leaves, 5),
         ] {
             let script = format!(
-                "{does} sync_file('data'); say_to('begun', $$); \
-                 kill 'STOP', $$ if $main::stops; \
-                 for (1..600) {{ exit 5 if -e 'go'; Time::HiRes::sleep(0.1) }}"
+                "{does} $SIG{{USR1}} = sub {{ exit 5 }}; sync_file('data'); \
+                 say_to('begun', $$); kill 'STOP', $$ if $main::stops; \
+                 for (1..600) {{ Time::HiRes::sleep(0.1) }}"
             );
             let program = perl(&script);
             let program = program.each_ref().map(String::as_str);
@@ -282,13 +288,12 @@ fn the_hang_up_of_a_terminal_whose_session_synconce_leads_ends_the_command() {
             eventually("the command stops", || does != stops || stat().contains(") T "));
             terminal.hang_up();
             if code == 5 {
-                std::thread::sleep(std::time::Duration::from_millis(300));
-                place.write("go", "");
+                // The frontend reads SIGHUP before SIGUSR1, and passes on SIGUSR1 in any case.
+                kill(terminal.leader(), Signal::USR1);
             }
             assert_eq!(terminal.end().code(), Some(code), "{around:?} {does}");
             assert!(place.markers().is_empty(), "{around:?} {does}");
             place.remove("begun");
-            let _ = std::fs::remove_file(place.path("go"));
         }
     });
 }

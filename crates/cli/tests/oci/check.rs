@@ -187,9 +187,10 @@ fn a_check_by_an_ordinary_user_names_the_command_for_root(place: &Place) {
     let mut check = place.command("setpriv");
     check.args(["--reuid=12345", "--clear-groups", binary(), "setup", "docker", "--check"]);
     let said = format!(
-        "synconce: dockerd (pid {}): only root may read its environment; sudo synconce setup docker \
+        "synconce: dockerd (pid {}): only root may read its environment; sudo {} setup docker \
          --check\n",
-        daemon.pid()
+        daemon.pid(),
+        binary()
     );
     let mut ended = None;
     eventually("the process has the name of the daemon", || {

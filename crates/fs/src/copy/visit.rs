@@ -4,6 +4,7 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, PoisonError};
+use synconce_sys::directory::is_empty;
 
 use rustix::fs::{
     AtFlags, FileType, Mode, OFlags, Statx, StatxAttributes, chmodat, mkdirat, openat,
@@ -16,7 +17,7 @@ use super::links::Links;
 use super::{CopyOptions, CopyReport, Inode, below};
 use crate::Error;
 use crate::Progress;
-use crate::walk::directory::{Mounts, is_empty, kind_of, look, look_at};
+use crate::walk::directory::{Mounts, kind_of, look, look_at};
 use crate::walk::node::{DirFds, Node, path_of_root, shown};
 use crate::walk::tally::Tally;
 use crate::walk::visitor::{At, Entered, Left, Visitor};

@@ -4,8 +4,7 @@ use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{
-    AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, fstat, openat, openat2,
-    statx,
+    AtFlags, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, fstat, openat, openat2, statx,
 };
 use rustix::io::Errno;
 
@@ -17,19 +16,6 @@ const DIRECTORY: OFlags =
 /// pipe's other end.
 const FILE: OFlags =
     OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-
-/// Returns whether `directory` has no entries.
-///
-/// # Errors
-/// The directory cannot be read.
-pub fn is_empty(directory: impl AsFd) -> Result<bool, Errno> {
-    for entry in Dir::read_from(directory)? {
-        if ![c".", c".."].contains(&entry?.file_name()) {
-            return Ok(false);
-        }
-    }
-    Ok(true)
-}
 
 /// Whether mounts are crossed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,13 +1,12 @@
 //! A crash takes the directory of a layer of an imported image, and leaves dockerd's record of it.
 
-use crate::engine::{Dockerd, Unmounted, prepare};
+use crate::engine::{Dockerd, prepare};
 use crate::wiped::{build, expect_nothing_left, hold, recover_from_crash};
 use std::fs;
 use std::path::{Path, PathBuf};
 use synconce_hold::aside::settle;
 use synconce_hold::recover::Layers;
-use synconce_testkit::harness::{Cgroups, Place, finish};
-use synconce_testkit::rig::Rig;
+use synconce_testkit::harness::{Place, finish};
 
 /// Makes an archive that differs from that of `base`.
 const OTHER: &str = "cp -r root other && echo other >other/mark && \
@@ -60,11 +59,7 @@ fn listing(place: &Place, root: &Path) -> String {
 }
 
 pub fn images_with_damaged_layers_are_set_aside_and_can_be_made_again(place: &Place) {
-    prepare(place);
-    let cgroups = Cgroups::unique();
-    let rig = Rig::builder().up().unwrap();
-    let root = rig.path().join("docker");
-    let _unmounted = Unmounted(root.clone());
+    let (cgroups, _rig, root, _unmounted) = prepare(place);
     let docker = Dockerd::start(place, &root, &cgroups);
     let layer = fill(&docker, place);
     docker.works(&["run", "--name=box", "--network=none", "kept", "busybox", "touch", "/written"]);
@@ -114,11 +109,7 @@ pub fn images_with_damaged_layers_are_set_aside_and_can_be_made_again(place: &Pl
 }
 
 pub fn a_container_with_a_damaged_layer_is_left_and_can_be_removed(place: &Place) {
-    prepare(place);
-    let cgroups = Cgroups::unique();
-    let rig = Rig::builder().up().unwrap();
-    let root = rig.path().join("docker");
-    let _unmounted = Unmounted(root.clone());
+    let (cgroups, _rig, root, _unmounted) = prepare(place);
     let docker = Dockerd::start(place, &root, &cgroups);
     let layer = fill(&docker, place);
     let words = ["--name=box", "--network=none", "above", "busybox", "touch", "/written"];

@@ -7,6 +7,7 @@ use std::process::Command;
 use synconce_testkit::harness::{Cgroups, Need, Place, finish, limit, until_dockerd_answers};
 use synconce_testkit::isolation::empty;
 use synconce_testkit::process::{Finished, Group};
+use synconce_testkit::rig::Rig;
 
 pub const NEEDS: [Need; 3] = [
     Need::Program("dockerd", "docker.io"),
@@ -24,8 +25,9 @@ pub struct Dockerd<'a> {
     daemon: Group,
 }
 
-/// Makes the directories that dockerd keeps for the whole machine, for this test alone.
-pub fn prepare(place: &Place) {
+/// Makes the directories that dockerd keeps for the whole machine, for this test alone. Returns its
+/// control groups, and a disk with its data directory.
+pub fn prepare(place: &Place) -> (Cgroups, Rig, PathBuf, Unmounted) {
     let _ = unmount("/sys/fs/cgroup/unified", UnmountFlags::DETACH);
     for shared in ["/run", "/var/lib", "/etc/docker"] {
         empty(Path::new(shared));
@@ -37,6 +39,11 @@ pub fn prepare(place: &Place) {
                  tar --create --file=base.tar --directory=root .";
     let made = finish(place.command("sh").args(["-ec", image]));
     assert!(made.status.success(), "{made:?}");
+    let cgroups = Cgroups::unique();
+    let rig = Rig::builder().up().unwrap();
+    let root = rig.path().join("docker");
+    let unmounted = Unmounted(root.clone());
+    (cgroups, rig, root, unmounted)
 }
 
 impl<'a> Dockerd<'a> {

@@ -1,6 +1,6 @@
 //! BuildKit's databases are set aside after a crash, with the layers that only they knew.
 
-use crate::engine::{Dockerd, Unmounted, prepare};
+use crate::engine::{Dockerd, prepare};
 use std::fs;
 use std::path::Path;
 use synconce_hold::aside::settle;
@@ -8,8 +8,7 @@ use synconce_hold::config::Config;
 use synconce_hold::docker_layers::find;
 use synconce_hold::record::HoldRecord;
 use synconce_hold::recover::{Decision, Layers, Recovered, SetAside, recover};
-use synconce_testkit::harness::{Cgroups, Place};
-use synconce_testkit::rig::Rig;
+use synconce_testkit::harness::Place;
 
 /// Each step writes 1 MiB. The image `kept` has the first steps, the others only BuildKit knows.
 const FIRST: &str = "FROM base\n\
@@ -83,11 +82,7 @@ pub fn expect_nothing_left(docker: Dockerd<'_>, root: &Path) {
 }
 
 pub fn layers_of_buildkit_are_set_aside_and_all_else_works(place: &Place) {
-    prepare(place);
-    let cgroups = Cgroups::unique();
-    let rig = Rig::builder().up().unwrap();
-    let root = rig.path().join("docker");
-    let _unmounted = Unmounted(root.clone());
+    let (cgroups, rig, root, _unmounted) = prepare(place);
     let docker = Dockerd::start(place, &root, &cgroups);
     let digests_before = fill(&docker, place);
     let running = find(&root).unwrap_err().to_string();

@@ -36,13 +36,6 @@ pub(super) fn is_stop(signal: i32) -> bool {
     [Signal::TSTP, Signal::TTIN, Signal::TTOU].map(Signal::as_raw).contains(&signal)
 }
 
-/// Whether the signal reached this process alone, and is for the command as well. The hang-up of a
-/// terminal is not for a command in another session, such as one that setsid(1) started.
-pub(super) fn is_for(command: u32, received: &Received) -> bool {
-    let is_in_session = || signals::session_of(command) == signals::session_of(0);
-    received.is_to_this_process() && (!received.is_hang_up() || is_in_session())
-}
-
 /// Passes on a signal that reached this process alone. A signal of the terminal (Ctrl-C,
 /// Ctrl-Z) reached the command as well; a hang-up did not if this process leads the session.
 ///
@@ -50,7 +43,7 @@ pub(super) fn is_for(command: u32, received: &Received) -> bool {
 /// reached the command, but nothing in `siginfo_t` distinguishes it. The command gets such a
 /// signal twice, which is better than never.
 pub(crate) fn pass(received: &Received, command: u32) {
-    if !is_for(command, received) || received.by_process && received.sender == command {
+    if !received.is_for(command) || received.by_process && received.sender == command {
         return;
     }
     if received.signal == Signal::CONT.as_raw() {

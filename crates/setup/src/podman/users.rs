@@ -1,6 +1,6 @@
 //! The files of a user, which Podman and Buildah read after the system's, or instead of them.
 
-use super::{DIRECTORY, DROP_IN, name, parts};
+use super::{DIRECTORY, DROP_IN, name, or_default, parts};
 use crate::error::{Error, NotEdited};
 use crate::host::Host;
 use crate::toml::TomlFile;
@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use synconce_sys::accounts;
 
 /// Checks that no file of the calling user makes Podman and Buildah call another runtime than
-/// synconce-oci (containers.conf(5)).
+/// synconce-oci (containers.conf(5)). CONTAINERS_CONF_OVERRIDE is read last of all, also after
+/// CONTAINERS_CONF (`newLocked` in containers/common); Podman 4.3 does not read it.
 ///
 /// # Errors
 /// [`Error::Refused`] names the file and the setting.
@@ -32,7 +33,8 @@ pub(crate) fn check(host: &Host) -> Result<(), Error> {
         last_runtime = file.text(&["engine", "runtime"])?.map(|set| (file, set)).or(last_runtime);
         last_list = file.texts(&list)?.map(|set| (file, set)).or(last_list);
     }
-    if let Some((file, (other, line))) = last_runtime.filter(|(_, (own, _))| *own != runtime) {
+    let is_other = |name| or_default(host, name) != runtime;
+    if let Some((file, (other, line))) = last_runtime.filter(|(_, (own, _))| is_other(own)) {
         if is_ours(&other.to_owned()) {
             return Ok(());
         }

@@ -8,6 +8,8 @@ use synconce_setup::undo::{self, Edits};
 use synconce_setup::{Engine, HeldDaemon, plan};
 
 const CONFIG: &str = "/etc/docker/daemon.json";
+const BUILDKIT: &str = "/etc/buildkit/buildkitd.toml";
+const CONTAINERD: &str = "/etc/containerd/config.toml";
 const JOURNAL: &str = "/var/lib/synconce/setup/docker/journal.json";
 const ORIGINAL: &str = "{\n  \"debug\": true\n}\n";
 /// As nvidia-ctk writes it.
@@ -170,7 +172,6 @@ fn a_killed_set_up_over_a_rewritten_file_loses_nothing() {
 
 #[test]
 fn a_rewritten_toml_stays_and_one_with_lines_of_synconce_is_refused() {
-    const BUILDKIT: &str = "/etc/buildkit/buildkitd.toml";
     let theirs = "[registry.\"docker.io\"]\nmirrors = [\"m\"]\n";
     let tree = TestSystem::new().with(BUILDKIT, "debug = true\n");
     tree.set_up(Engine::Buildkit, "").unwrap();
@@ -186,7 +187,6 @@ fn a_rewritten_toml_stays_and_one_with_lines_of_synconce_is_refused() {
 
 #[test]
 fn an_edit_stays_after_the_line_of_synconce_is_taken_out() {
-    const BUILDKIT: &str = "/etc/buildkit/buildkitd.toml";
     const DROP_IN: &str = "/etc/systemd/system/docker.service.d/synconce.conf";
     let more = "max-parallelism = 4\n";
     let tree = TestSystem::new();
@@ -211,7 +211,6 @@ fn without_lines_of_synconce(tree: &TestSystem, path: &str, more: &str, engine: 
 
 #[test]
 fn the_default_file_of_containerd_has_lines_that_a_set_up_writes_and_stays() {
-    const CONTAINERD: &str = "/etc/containerd/config.toml";
     let printed = "containerd containerd.io 1.7.27 05044ec0a9a75232cad458027ca83437aae3f4da";
     let made = || {
         let tree = TestSystem::new().program("/usr/bin/containerd");
@@ -235,7 +234,6 @@ fn the_default_file_of_containerd_has_lines_that_a_set_up_writes_and_stays() {
 
 #[test]
 fn a_rewritten_file_of_containerd_imports_the_file_of_synconce_again() {
-    const CONTAINERD: &str = "/etc/containerd/config.toml";
     let theirs = "version = 2\noom_score = -1\n";
     let tree = TestSystem::new().program("/usr/bin/containerd").with(CONTAINERD, "version = 2\n");
     tree.set_up(Engine::Containerd, "containerd v2.0.0").unwrap();

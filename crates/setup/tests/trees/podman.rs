@@ -44,6 +44,16 @@ fn the_runtime_is_the_one_that_podman_would_use() {
         .with(CONFIG, "[engine]\nruntime = \"runc\"\n")
         .with("/etc/containers/containers.conf.d/10.conf", "[engine]\nruntime = \"crun\"\n");
     assert_eq!(candidates(&last, "crun").len(), 8);
+    // An empty name takes back an earlier one. It stands for runc, or for crun with control groups
+    // of version 2.
+    let empty = || {
+        let later = "/etc/containers/containers.conf.d/10.conf";
+        let set = "[engine]\nruntime = \"crun\"\n";
+        tree().with(CONFIG, set).with(later, "[engine]\nruntime = \"\"\n")
+    };
+    assert_eq!(candidates(&empty(), "runc")[1], "/usr/bin/runc");
+    let unified = empty().with("/sys/fs/cgroup/cgroup.controllers", "");
+    assert_eq!(candidates(&unified, "crun")[1], "/usr/bin/crun");
 }
 
 #[test]

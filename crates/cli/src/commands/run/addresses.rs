@@ -1,6 +1,8 @@
 //! Where the daemon of an engine's client is: its options and variables say so.
 
-use std::path::Path;
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
 use synconce_probe::mounts::Mount;
 use synconce_setup::{Engine, HeldDaemon};
 
@@ -100,6 +102,23 @@ pub(super) fn is_asked_here(engine: Engine, variables: Variables<'_>) -> bool {
     host_of_engine("docker", engine, &[], variables) == Some(DaemonHost::Here)
 }
 
+/// Returns the address in the context that the client of Docker uses: DOCKER_CONTEXT names it, or
+/// the file that `docker context use` writes. A builder of buildx may be anywhere.
+fn host_of_context(variables: Variables<'_>) -> Option<String> {
+    if variables("BUILDX_BUILDER").is_some() {
+        return None;
+    }
+    let home = || Some(Path::new(&variables("HOME")?).join(".docker"));
+    let directory = variables("DOCKER_CONFIG").map(PathBuf::from).or_else(home)?;
+    let read = |path: PathBuf| serde_json::from_slice::<Value>(&fs::read(path).ok()?).ok();
+    let current = || Some(read(directory.join("config.json"))?["currentContext"].as_str()?.into());
+    let name: String = variables("DOCKER_CONTEXT").or_else(current)?;
+    let contexts = fs::read_dir(directory.join("contexts/meta")).ok()?.flatten();
+    let mut contexts = contexts.filter_map(|context| read(context.path().join("meta.json")));
+    let meta = contexts.find(|meta| meta["Name"] == *name)?;
+    Some(meta["Endpoints"]["docker"]["Host"].as_str()?.to_owned())
+}
+
 /// Returns the host of the daemon of `engine` that `program` calls. Returns None if the address is
 /// in a file of the client, or if no set-up reaches the daemon there.
 pub(super) fn host_of_engine(
@@ -122,7 +141,10 @@ pub(super) fn host_of_engine(
     if given.is_none() && is_in_file {
         return None;
     }
-    let address = given.map(|(_, value)| (*value).to_owned()).or_else(|| variables(variable));
+    let address = given
+        .map(|(_, value)| (*value).to_owned())
+        .or_else(|| variables(variable))
+        .or_else(|| (variable == "DOCKER_HOST").then(|| host_of_context(variables))?);
     let Some(address) = address else {
         let is_set = |names: &[&str]| names.iter().any(|name| variables(name).is_some());
         let has_context = match variable {

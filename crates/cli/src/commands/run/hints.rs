@@ -3,10 +3,9 @@
 use super::addresses::{self, DaemonHost};
 use super::clients::{DaemonOfClient, HoldRequest, daemon_of};
 use super::list;
-use super::privileges::name_for_sudo;
 use super::script;
 use crate::arguments::RunArguments;
-use crate::text::{needs_a_shell, notice, say, shell, whole};
+use crate::text::{name_for_sudo, needs_a_shell, notice, say, shell, whole};
 use clap::Args;
 use rustix::io::Errno;
 use rustix::process::Signal;
@@ -159,10 +158,9 @@ pub(super) fn work_of_a_daemon(finished: &Finished, is_sealed: bool, command: &[
         DaemonHost::Elsewhere(_) => "synconce".to_owned(),
     };
     let (hint, is_known) = match (daemon.engine, daemon.request) {
-        (Some(Engine::Docker | Engine::Buildkit), HoldRequest::NotNeeded)
-            if is_rootless(&daemon.host) =>
-        {
-            (IN_STEPS.to_owned(), true)
+        (Some(Engine::Docker | Engine::Buildkit), request) if is_rootless(&daemon.host) => {
+            let is_step = request == HoldRequest::NotNeeded;
+            (if is_step { IN_STEPS } else { IN_CONTAINER }.to_owned(), true)
         }
         (Some(_), HoldRequest::Missing(request)) if is_set_up => (request.to_owned(), true),
         (Some(engine), HoldRequest::Missing(request) | HoldRequest::Unknown(request)) => {
@@ -189,6 +187,10 @@ pub(super) fn work_of_a_daemon(finished: &Finished, is_sealed: bool, command: &[
 /// What holds a step of a Dockerfile where no set-up does.
 const IN_STEPS: &str = "copy synconce into the image, and in the Dockerfile: \
                         RUN synconce run --sealed --no-commit -- COMMAND";
+
+/// What holds the command of a container where no set-up does.
+const IN_CONTAINER: &str =
+    "copy synconce into the image, and in the container: synconce run -- COMMAND";
 
 /// Whether the socket is below the directory of a user's sockets. No set-up reaches a dockerd or a
 /// buildkitd there.

@@ -5,7 +5,7 @@ use std::env;
 use std::ffi::OsString;
 use std::path::Path;
 use synconce_run::Gain;
-use synconce_sys::search::SYSTEM_DIRECTORIES;
+use synconce_sys::search::is_found_by_sudo;
 use synconce_tree::namespace::first_of_user;
 
 /// The program that becomes root first and then starts the run.
@@ -16,22 +16,6 @@ const ALL_IDS: [&str; 4] = ["unshare", "--map-auto", "--map-root-user", "--mount
 
 /// Ids that a user may map: the first one, and how many.
 type Range = (u64, u64);
-
-/// Whether sudo finds `program` by its name (`secure_path` in sudoers(5)).
-fn is_found_by_sudo(program: &Path) -> bool {
-    let directory = program.parent().and_then(Path::to_str);
-    directory.is_some_and(|directory| SYSTEM_DIRECTORIES.contains(&directory))
-}
-
-/// Returns what names this program in a command line of sudo: its path, if sudo does not find it.
-pub fn name_for_sudo() -> String {
-    match env::current_exe() {
-        Ok(program) if !is_found_by_sudo(&program) => {
-            shell(&[program.to_string_lossy().into_owned()])
-        }
-        _ => "synconce".to_owned(),
-    }
-}
 
 /// The command line of a run, as it was typed.
 #[derive(Debug)]

@@ -31,7 +31,7 @@ fn set_up(arguments: &Setup, host: &Host) -> Result<SetupReport, Error> {
     };
     let mut report = report(&plan, host, arguments);
     let is_set_up = report.changes.is_empty();
-    let setup = host.setup("apt");
+    let setup = check::setup_command(host, "apt");
     if arguments.check {
         report.set_up = Some(is_set_up);
         report.notes.push(if is_set_up {

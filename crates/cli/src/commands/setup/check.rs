@@ -1,8 +1,8 @@
 //! `setup ENGINE --check`: whether the files, the running daemon and the wrapper are as set up.
 
 use crate::cancellation::{cancelled_by, handle_signals};
-use crate::commands::run::name_for_sudo;
 use crate::commands::setup::{SetupReport, remedy};
+use crate::text::name_for_sudo;
 use rustix::process::geteuid;
 use std::path::Path;
 use synconce_hold::status::{HoldState, Look, status};
@@ -65,7 +65,11 @@ pub(super) fn check(
                 }),
             );
             report.faults.extend(running::elsewhere(engine, host));
-            report.faults.extend(running::still_has(engine, host)?);
+            match running::still_has(engine, host) {
+                Ok(found) => report.faults.extend(found),
+                Err(error @ Error::Refused(_)) => report.faults.push(fault(&error)),
+                Err(error) => return Err(error),
+            }
             report.notes.extend(running::out_of_reach(engine, host));
             return Ok(report);
         }
@@ -96,7 +100,7 @@ pub(super) fn check(
 }
 
 /// Returns the command line that sets `name` up, for the calling user.
-fn setup_command(host: &Host, name: &str) -> String {
+pub(super) fn setup_command(host: &Host, name: &str) -> String {
     if host.is_running() && !geteuid().is_root() {
         format!("sudo {} setup {name}", name_for_sudo())
     } else {

@@ -4,7 +4,7 @@ use super::{id, markers, names, others, target};
 use crate::arguments::StatusArguments;
 use crate::commands::error::CommandError;
 use crate::commands::output::{Output, Stream};
-use crate::text::{notice, say};
+use crate::text::{name_for_sudo, notice, say};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -78,7 +78,7 @@ fn clear_run(
     if others.is_empty() && found().next().is_none() {
         let is_roots = others::of_root().iter().any(|found| found.id == *id);
         let why = if is_roots {
-            format!("the run {id} is root's; type: sudo synconce status --clear {id}")
+            format!("the run {id} is root's; type: sudo {} status --clear {id}", name_for_sudo())
         } else {
             format!("there is no run {id}; `synconce status` lists them")
         };

@@ -20,8 +20,9 @@ use synconce_durable::error::{Context, Error};
 use synconce_durable::file_system;
 use synconce_durable::replace::missing_above;
 use synconce_durable::text::quote;
+use synconce_fs::CopyOptions;
 use synconce_fs::archive;
-use synconce_fs::{CopyOptions, is_empty};
+use synconce_sys::directory::is_empty;
 use synconce_tree::{Store, refuse_in_store};
 
 pub fn export(store: &Store, arguments: Export, output: Output) -> Result<(), CommandError> {
@@ -55,19 +56,8 @@ fn export_to(view: BorrowedFd<'_>, directory: &Path, output: Output) -> Result<(
         }
     })?;
     let bar = Bar::new("exported");
-    // A part of a tree looks like a whole one.
-    let incomplete = |error| {
-        if errno_of(&error) == Some(Errno::NOTEMPTY) {
-            // Another process has written there since `open_empty`. The export has copied nothing yet.
-            return outside(error);
-        }
-        let there = quote(directory);
-        let limit = remedy_for_limit(&error).map(|remedy| format!("; then {remedy}"));
-        let limit = limit.unwrap_or_default();
-        outside(error).hint(format!("{there} is incomplete: rm -r -- {there}{limit}"))
-    };
     let copied = synconce_fs::copy(view, target.as_fd(), &CopyOptions::default(), &bar);
-    let report = copied.map_err(incomplete)?;
+    let report = copied.map_err(|error| uncopied(error, directory))?;
     // A commit of the store does not cover a directory outside the store.
     file_system::sync(target.as_fd())
         .on("cannot commit: sync of the file system of", directory)
@@ -76,6 +66,18 @@ fn export_to(view: BorrowedFd<'_>, directory: &Path, output: Output) -> Result<(
     let notices = notices(&report);
     notices.iter().for_each(|line| notice(line));
     output.write(&json!({ "directory": directory.to_string_lossy(), "notices": notices }))
+}
+
+/// Returns why the copy to `directory` has failed. A part of a tree looks like a whole one.
+fn uncopied(error: Error, directory: &Path) -> CommandError {
+    if errno_of(&error) == Some(Errno::NOTEMPTY) {
+        // Another process has written there since `open_empty`. The export has copied nothing yet.
+        return outside(error);
+    }
+    let there = quote(directory);
+    let limit = remedy_for_limit(&error).map(|remedy| format!("; then {remedy}"));
+    let limit = limit.unwrap_or_default();
+    outside(error).hint(format!("{there} is incomplete: rm -r -- {there}{limit}"))
 }
 
 /// Makes `directory`, unless it exists and is empty, and opens it. The directory above has to
@@ -139,4 +141,20 @@ fn export_tar(view: BorrowedFd<'_>, output: Output) -> Result<(), CommandError> 
         "entries": packed.entries,
         "notices": notices,
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_that_another_process_wrote_are_not_to_be_removed() {
+        let directory = Path::new("/there");
+        let of = |errno| {
+            let error = Error::new("cannot copy to", directory, errno);
+            format!("{:?}", uncopied(error, directory))
+        };
+        assert!(of(Errno::IO).contains("rm -r -- /there"), "{}", of(Errno::IO));
+        assert!(!of(Errno::NOTEMPTY).contains("rm "), "{}", of(Errno::NOTEMPTY));
+    }
 }
