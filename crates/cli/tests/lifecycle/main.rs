@@ -55,3 +55,4 @@ mod traces;
 mod transparency;
 mod unmounts;
 mod unseen;
+mod write_cache;
