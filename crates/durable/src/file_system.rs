@@ -3,6 +3,7 @@
 mod ext4;
 mod xfs;
 
+pub(crate) use self::ext4::count_errors;
 pub use self::ext4::find_aborted_journal;
 
 use crate::failures;
@@ -19,6 +20,9 @@ const BCACHEFS: u64 = 0xCA45_1A4E;
 
 /// `EXT4_SUPER_MAGIC`.
 const EXT4: u64 = 0xEF53;
+
+/// `F2FS_SUPER_MAGIC`.
+const F2FS: u64 = 0xF2F5_2010;
 
 /// `XFS_SUPER_MAGIC`.
 const XFS: u64 = 0x5846_5342;
@@ -44,10 +48,15 @@ pub fn sync(handle: BorrowedFd<'_>) -> Result<(), Errno> {
 /// As for [`sync`].
 pub(crate) fn sync_by(handle: BorrowedFd<'_>, owned: &[PathBuf]) -> Result<(), Errno> {
     rustix::fs::syncfs(handle)?;
-    let flags = rustix::fs::fstatvfs(handle)?.f_flag;
     let magic = magic(handle)?;
-    let may_stop = flags.contains(StatVfsMountFlags::RDONLY) || !kernel_is_at_least(5, 17);
-    if may_stop || magic == EXT4 && !ext4::has_journal(handle)? {
+    let is_silent = match magic {
+        // syncfs(2) succeeds once a checkpoint has failed (`f2fs_sync_fs`, 6.18); fsync(2) fails.
+        F2FS => true,
+        EXT4 => !ext4::has_journal(handle)?,
+        _ => false,
+    };
+    let is_read_only = rustix::fs::fstatvfs(handle)?.f_flag.contains(StatVfsMountFlags::RDONLY);
+    if is_silent || is_read_only || !kernel_is_at_least(5, 17) {
         find_stop(handle)?;
     }
     match magic {

@@ -22,6 +22,7 @@ mod hostile;
 mod journal;
 mod kills;
 mod limits;
+mod lost_allocations;
 mod marker;
 mod mend;
 mod names;

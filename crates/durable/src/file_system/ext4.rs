@@ -6,6 +6,7 @@ use super::{below, device_of};
 use crate::mutant;
 use rustix::fs::{Mode, OFlags, ResolveFlags, StatVfsMountFlags};
 use rustix::io::Errno;
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
@@ -122,8 +123,20 @@ pub(super) fn has_journal(handle: BorrowedFd<'_>) -> Result<bool, Errno> {
     Ok(options.lines().any(|option| option.starts_with("data=")))
 }
 
+/// Returns how many errors ext4 has ever found in the file system on `device`; `None` if there is no
+/// ext4, or sysfs does not show it.
+pub(crate) fn count_errors(device: DeviceId) -> Option<u64> {
+    let count = Path::new("/sys/fs/ext4").join(name(device)?).join("errors_count");
+    fs::read_to_string(count).ok()?.trim().parse().ok()
+}
+
 /// Returns the options of the file system on `device`, one a line.
 fn options(device: DeviceId) -> Option<String> {
-    let device = fs::read_link(format!("/sys/dev/block/{device}")).ok()?;
-    fs::read_to_string(Path::new("/proc/fs/ext4").join(device.file_name()?).join("options")).ok()
+    fs::read_to_string(Path::new("/proc/fs/ext4").join(name(device)?).join("options")).ok()
+}
+
+/// Returns the kernel's name of the block device `device`.
+fn name(device: DeviceId) -> Option<OsString> {
+    let link = fs::read_link(format!("/sys/dev/block/{device}")).ok()?;
+    link.file_name().map(ToOwned::to_owned)
 }
