@@ -11,8 +11,8 @@ use std::fs::{self, File};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use synconce_probe::device;
 use synconce_probe::mounts::DeviceId;
+use synconce_probe::{device, super_block};
 
 /// An extended attribute that no file has.
 const ATTRIBUTE: &str = "user.synconce.none";
@@ -123,11 +123,9 @@ pub(super) fn has_journal(handle: BorrowedFd<'_>) -> Result<bool, Errno> {
     Ok(options.lines().any(|option| option.starts_with("data=")))
 }
 
-/// Returns how many errors ext4 has ever found in the file system on `device`; `None` if there is no
-/// ext4, or sysfs does not show it.
+/// Returns the number of errors that the ext4 on `device` has counted.
 pub(crate) fn count_errors(device: DeviceId) -> Option<u64> {
-    let count = Path::new("/sys/fs/ext4").join(name(device)?).join("errors_count");
-    fs::read_to_string(count).ok()?.trim().parse().ok()
+    super_block::errors(&Path::new("/sys/fs/ext4").join(name(device)?))
 }
 
 /// Returns the options of the file system on `device`, one a line.
