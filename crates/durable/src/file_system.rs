@@ -1,14 +1,17 @@
 //! Syncs a file system, and fails if the file system has stopped writing.
 
 mod ext4;
+mod xfs;
 
+pub(crate) use self::ext4::count_errors;
 pub use self::ext4::find_aborted_journal;
 
 use crate::failures;
 use rustix::fs::{FileType, StatVfsMountFlags};
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use synconce_probe::mounts::DeviceId;
 use synconce_sys::btrfs;
 use synconce_sys::overlay::kernel_is_at_least;
 
@@ -18,11 +21,18 @@ const BCACHEFS: u64 = 0xCA45_1A4E;
 /// `EXT4_SUPER_MAGIC`.
 const EXT4: u64 = 0xEF53;
 
+/// `F2FS_SUPER_MAGIC`.
+const F2FS: u64 = 0xF2F5_2010;
+
+/// `XFS_SUPER_MAGIC`.
+const XFS: u64 = 0x5846_5342;
+
 /// Syncs the file system of the file or directory `handle`.
 ///
 /// syncfs(2) alone returns success on a file system that an error made read-only. Before Linux
-/// 5.17 it also does so on one that was shut down (`sync_filesystem`). Counts a failed sync in
-/// [`failures`], for later commits.
+/// 5.17 it also does so on one that was shut down (`sync_filesystem`). On XFS and on an ext4 without
+/// a journal, it can leave data in the write cache of the disk. Counts a failed sync in [`failures`],
+/// for later commits.
 ///
 /// # Errors
 /// The kernel reported a write-back error, or has stopped writing the file system.
@@ -38,11 +48,34 @@ pub fn sync(handle: BorrowedFd<'_>) -> Result<(), Errno> {
 /// As for [`sync`].
 pub(crate) fn sync_by(handle: BorrowedFd<'_>, owned: &[PathBuf]) -> Result<(), Errno> {
     rustix::fs::syncfs(handle)?;
-    let flags = rustix::fs::fstatvfs(handle)?.f_flag;
-    if flags.contains(StatVfsMountFlags::RDONLY) || !kernel_is_at_least(5, 17) {
+    let magic = magic(handle)?;
+    let is_silent = match magic {
+        // syncfs(2) succeeds once a checkpoint has failed (`f2fs_sync_fs`, 6.18); fsync(2) fails.
+        F2FS => true,
+        EXT4 => !ext4::has_journal(handle)?,
+        _ => false,
+    };
+    let is_read_only = rustix::fs::fstatvfs(handle)?.f_flag.contains(StatVfsMountFlags::RDONLY);
+    if is_silent || is_read_only || !kernel_is_at_least(5, 17) {
         find_stop(handle)?;
     }
-    if magic(handle)? == EXT4 { find_aborted_journal(handle, owned) } else { Ok(()) }
+    match magic {
+        EXT4 => find_aborted_journal(handle, owned),
+        XFS => xfs::flush(handle, owned),
+        _ => Ok(()),
+    }
+}
+
+/// Returns the number of the device of `handle`.
+fn device_of(handle: BorrowedFd<'_>) -> Result<DeviceId, Errno> {
+    let device = rustix::fs::fstat(handle)?.st_dev;
+    Ok(DeviceId { major: rustix::fs::major(device), minor: rustix::fs::minor(device) })
+}
+
+/// Returns the relative `paths`, each with the directories above it.
+fn below(paths: &[PathBuf]) -> impl Iterator<Item = &Path> {
+    // The last of the ancestors of a relative path is empty.
+    paths.iter().flat_map(|path| path.ancestors()).filter(|path| *path != Path::new(""))
 }
 
 /// Returns the type of the file system in `statfs`, whose width differs between C libraries.

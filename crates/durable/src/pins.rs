@@ -11,20 +11,19 @@
 //! error that no syncfs(2) has reported (errseq_sample, lib/errseq.c).
 
 mod names;
+mod sync;
 mod uppers;
 
 pub use self::uppers::uppers_of;
 use crate::error::{Context, Error};
+use crate::file_system;
 use crate::in_flight::InFlight;
-use crate::synced::{SyncFailure, Synced};
-use crate::{failures, file_system};
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 use std::collections::HashSet;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
 use synconce_probe::filesystem::SyncKind;
 use synconce_probe::mounts::{DeviceId, Mount, id_of, mount_id};
 
@@ -52,6 +51,8 @@ pub struct Pin {
     pub mount: u64,
     /// Paths relative to the mount point that the user of the run may own.
     owned: Vec<PathBuf>,
+    /// The errors that ext4 had counted when the pin was made.
+    errors: Option<u64>,
     handle: Handle,
 }
 
@@ -93,6 +94,7 @@ impl Pin {
             early: time == PinTime::Early,
             mount: mount.id,
             owned: Vec::new(),
+            errors: file_system::count_errors(mount.device),
             handle,
         }
     }
@@ -126,53 +128,6 @@ impl Pin {
     /// Whether the pin has a descriptor, or gets one at the commit.
     pub fn is_open(&self) -> bool {
         !matches!(self.handle, Handle::None)
-    }
-
-    /// Syncs the file system, and returns the time it took.
-    pub(crate) fn sync(self) -> Synced {
-        let began = Instant::now();
-        self.sync_by_descriptor().map_err(|error| match error {
-            Errno::MFILE | Errno::NFILE => SyncFailure::NotBegun(error.into()),
-            _ => {
-                failures::note(self.device);
-                SyncFailure::Sync(error.into())
-            }
-        })?;
-        if self.volatile {
-            return Err(SyncFailure::Volatile);
-        }
-        Ok(began.elapsed())
-    }
-
-    fn sync_by_descriptor(&self) -> Result<(), Errno> {
-        let handle = &match &self.handle {
-            Handle::Open(handle) => handle.descriptor()?,
-            Handle::AtCommit => match open(&self.point) {
-                Ok(handle) if mount_id(&handle) == Some(self.mount) => handle,
-                // This user cannot reach the mount. The sync(2) of `Everything` covers it.
-                Ok(_) | Err(Errno::ACCESS | Errno::PERM | Errno::NOENT) => return Ok(()),
-                Err(error) => return Err(error),
-            },
-            // The file system was not found.
-            Handle::None => return Err(Errno::NODEV),
-        };
-        match self.kind() {
-            // fsync(2) on the block device below the file system, or a request to its server.
-            SyncKind::Fuse { .. } => rustix::fs::fsync(handle),
-            SyncKind::Disk { flushes: false } => {
-                rustix::fs::syncfs(handle)?;
-                rustix::fs::fsync(handle)
-            }
-            SyncKind::Disk { flushes: true } => file_system::sync_by(handle.as_fd(), &self.owned),
-            // The upper file system has no pin that reports its errors. fsync(2) of the overlay's
-            // root reaches the upper directory (`ovl_dir_fsync`).
-            SyncKind::Stacked if self.uppers.is_empty() => {
-                rustix::fs::syncfs(handle)?;
-                file_system::find_stop(handle.as_fd())?;
-                file_system::find_aborted_journal(handle.as_fd(), &self.owned)
-            }
-            _ => rustix::fs::syncfs(handle),
-        }
     }
 }
 

@@ -70,11 +70,9 @@ impl FileSystem {
 }
 
 impl SuperBlock {
-    /// Returns the number of errors that its ext4 has counted. Only e2fsck(8) sets the
-    /// number to 0.
+    /// Returns the number of errors that its ext4 has counted ([`super_block::errors`]).
     pub(crate) fn errors(&self) -> Option<u64> {
-        let text = std::fs::read_to_string(self.directory.join("errors_count")).ok()?;
-        text.trim().parse().ok()
+        super_block::errors(&self.directory)
     }
 }
 

@@ -150,3 +150,24 @@ fn a_disk_that_fails_and_is_unmounted_read_only_fails_the_run() {
         rig.down().unwrap();
     });
 }
+
+/// The kernel shuts an XFS down after an error of its metadata. The file system then answers no
+/// statx(2).
+#[test]
+fn an_xfs_that_has_shut_down_can_be_unmounted_and_fails_the_run() {
+    isolated(|place| {
+        let rig = Rig::builder().fs(FsKind::Xfs).size(320 << 20).up().unwrap();
+        let point = rig.path().display();
+        // XFS_IOC_GOINGDOWN with XFS_FSOP_GOING_FLAGS_NOLOGFLUSH.
+        let script = format!(
+            "sync_file('{point}/data'); sysopen(my $there, '{point}', 0) or die $!; \
+             my $how = pack('L', 2); ioctl($there, 0x8004587d, $how) or die $!; close $there; \
+             exec 'umount', '{point}';"
+        );
+        let run = StartedCommand::new(&mut place.held(&[], &perl(&script)));
+        assert_eq!(run.end().code(), Some(125), "{}", run.text());
+        assert!(run.text().contains("Input/output error"), "{}", run.text());
+        assert!(!run.text().contains("busy"), "{}", run.text());
+        rig.mount().unwrap();
+    });
+}

@@ -2,15 +2,17 @@
 //! does not notice the abort before the next transaction begins (`ext4_journal_check_start`): until
 //! then the file system is not read-only, and neither syncfs(2) nor fsync(2) fails.
 
+use super::{below, device_of};
 use crate::mutant;
 use rustix::fs::{Mode, OFlags, ResolveFlags, StatVfsMountFlags};
 use rustix::io::Errno;
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use synconce_probe::device;
 use synconce_probe::mounts::DeviceId;
+use synconce_probe::{device, super_block};
 
 /// An extended attribute that no file has.
 const ATTRIBUTE: &str = "user.synconce.none";
@@ -41,9 +43,7 @@ pub fn find_aborted_journal(handle: BorrowedFd<'_>, owned: &[PathBuf]) -> Result
         return super::find_stop(handle);
     }
     let mut removed = rustix::fs::fremovexattr(handle, ATTRIBUTE);
-    // The last of the ancestors of a relative path is empty.
-    let paths = owned.iter().flat_map(|path| path.ancestors());
-    for path in paths.filter(|path| *path != Path::new("")) {
+    for path in below(owned) {
         if !matches!(removed, Err(Errno::PERM | Errno::ACCESS)) {
             break;
         }
@@ -105,19 +105,40 @@ enum JournalState {
 /// Returns the state of the journal. Returns `None` if no device file of the disk is found, or if
 /// it or the mount options in /proc cannot be read.
 fn journal(handle: BorrowedFd<'_>) -> Result<Option<JournalState>, Errno> {
-    let device = rustix::fs::fstat(handle)?.st_dev;
-    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-    Ok(device::node(DeviceId { major, minor }).and_then(|disk| journal_on(&disk)))
+    Ok(journal_on(device_of(handle)?))
 }
 
-fn journal_on(disk: &Path) -> Option<JournalState> {
+fn journal_on(device: DeviceId) -> Option<JournalState> {
     // The file system may be writable by another mount, although this mount is read-only.
-    let options = Path::new("/proc/fs/ext4").join(disk.file_name()?).join("options");
-    if fs::read_to_string(options).ok()?.lines().next() != Some("ro") {
+    if options(device)?.lines().next() != Some("ro") {
         return Some(JournalState::Written);
     }
     let mut features = [0; 4];
-    File::open(disk).ok()?.read_exact_at(&mut features, INCOMPATIBLE).ok()?;
+    File::open(device::node(device)?).ok()?.read_exact_at(&mut features, INCOMPATIBLE).ok()?;
     let is_finished = u32::from_le_bytes(features) & RECOVER == 0;
     Some(if is_finished { JournalState::Finished } else { JournalState::Unfinished })
+}
+
+/// Whether the file system of `handle` certainly has a journal: only then its options have the mode
+/// of the data. Without a journal syncfs(2) flushes the disk before it writes the last metadata
+/// (`ext4_sync_fs`, and then `sync_blockdev` in `sync_filesystem`).
+pub(super) fn has_journal(handle: BorrowedFd<'_>) -> Result<bool, Errno> {
+    let options = options(device_of(handle)?).unwrap_or_default();
+    Ok(options.lines().any(|option| option.starts_with("data=")))
+}
+
+/// Returns the number of errors that the ext4 on `device` has counted.
+pub(crate) fn count_errors(device: DeviceId) -> Option<u64> {
+    super_block::errors(&Path::new("/sys/fs/ext4").join(name(device)?))
+}
+
+/// Returns the options of the file system on `device`, one a line.
+fn options(device: DeviceId) -> Option<String> {
+    fs::read_to_string(Path::new("/proc/fs/ext4").join(name(device)?).join("options")).ok()
+}
+
+/// Returns the kernel's name of the block device `device`.
+fn name(device: DeviceId) -> Option<OsString> {
+    let link = fs::read_link(format!("/sys/dev/block/{device}")).ok()?;
+    link.file_name().map(ToOwned::to_owned)
 }

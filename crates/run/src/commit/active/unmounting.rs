@@ -44,15 +44,23 @@ impl Unmounting {
     /// Returns what ends when `thread` unmounts `path`. Returns `None` if the path is not a mount
     /// point: the kernel refuses the call.
     pub(crate) fn find(thread: u32, path: &Path, how: How) -> Option<Self> {
-        if how == How::IfExpired {
-            let theirs = mounts::read(&thread.to_string()).ok()?;
-            // Of two mounts at one point, the later mount is on top.
-            let top = theirs.iter().rev().find(|mount| mount.point == path)?.id;
-            return Self::among(thread, &theirs, top, how);
-        }
-        let found = paths::find(Start::new(thread, CWD.as_raw_fd()), path).ok()?;
-        let top = found.new_name.is_none().then(|| mount_at_root(&found.file)).flatten()?;
-        Self::among(thread, &mounts::read(&thread.to_string()).ok()?, top, how)
+        let at_path = if how == How::IfExpired {
+            None
+        } else {
+            let found = paths::find(Start::new(thread, CWD.as_raw_fd()), path).ok()?;
+            match mount_at_root(&found.file) {
+                _ if found.new_name.is_some() => return None,
+                Ok(None) => return None,
+                Ok(id) => id,
+                // An XFS that has shut down answers no statx(2), but can be unmounted.
+                Err(_) => None,
+            }
+        };
+        let theirs = mounts::read(&thread.to_string()).ok()?;
+        // Of two mounts at one point, the later mount is on top.
+        let by_name = || Some(theirs.iter().rev().find(|mount| mount.point == path)?.id);
+        let top = at_path.or_else(by_name)?;
+        Self::among(thread, &theirs, top, how)
     }
 
     /// Returns what ends when `thread` unmounts the mount `top`, one of its mounts `theirs`.
@@ -189,12 +197,17 @@ fn shared_identity(
     move |mount| Some((mount.device, mount.root.clone(), *groups.get(&mount.parent)?))
 }
 
-/// Returns the id of the mount whose root `file` is. Sends no request to a file server.
-fn mount_at_root(file: &OwnedFd) -> Option<u64> {
+/// Returns the id of the mount whose root `file` is; `None` for any other file. Sends no request to
+/// a file server.
+///
+/// # Errors
+/// Those of statx(2).
+fn mount_at_root(file: &OwnedFd) -> Result<Option<u64>, Errno> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let stat = rustix::fs::statx(file, "", flags, StatxFlags::MNT_ID).ok()?;
+    let stat = rustix::fs::statx(file, "", flags, StatxFlags::MNT_ID)?;
     let is_root = stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);
-    (is_root && stat.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(stat.stx_mnt_id)
+    let has_id = stat.stx_mask & StatxFlags::MNT_ID.bits() != 0;
+    Ok((is_root && has_id).then_some(stat.stx_mnt_id))
 }
 
 /// Whether `thread` has the mount namespace and the root of this process, so that both see the same

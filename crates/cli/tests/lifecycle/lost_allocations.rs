@@ -1,0 +1,43 @@
+//! A file system that finds no place for data throws them away. syncfs(2) of ext4 does not report it.
+
+use super::sealed_scope::text;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::process::Command;
+use synconce_testkit::harness::{Place, binary, finish, isolated, without_stalls};
+use synconce_testkit::rig::Rig;
+
+/// Returns a disk with an ext4 of one group, whose map of used blocks is damaged. The kernel reads
+/// the map when it first needs a block.
+fn damaged(place: &Place) -> Rig {
+    let image = place.path("image");
+    let file = File::create(&image).unwrap();
+    file.set_len(7 << 20).unwrap();
+    assert!(finish(Command::new("mkfs.ext4").arg("-qF").arg(&image)).status.success());
+    let listed = finish(Command::new("dumpe2fs").arg(&image)).stdout;
+    let number = |before: &str| {
+        let (_, after) = listed.split_once(before).expect(before);
+        let digits = after.trim_start().split(|c: char| !c.is_ascii_digit()).next();
+        digits.unwrap().parse::<u64>().unwrap()
+    };
+    let (size, map) = (number("Block size:"), number("Block bitmap at"));
+    file.write_all_at(&vec![0xAA; size as usize], map * size).unwrap();
+    Rig::builder().image(image).mount_options("no_prefetch_block_bitmaps").up().unwrap()
+}
+
+#[test]
+fn data_that_a_damaged_ext4_throws_away_fail_the_commit() {
+    isolated(|place| {
+        let _lock = without_stalls();
+        let write = ["dd", "if=/dev/zero", "bs=64k", "count=1", "conv=fsync"];
+        for (words, code) in [(&["env"][..], 1), (&[binary(), "run", "--"], 125)] {
+            let rig = damaged(place);
+            let mut command = place.command(words[0]);
+            command.args(&words[1..]).args(write);
+            let ended = finish(command.arg(format!("of={}", text(&rig.path().join("file")))));
+            assert_eq!(ended.status.code(), Some(code), "{ended:?}");
+            let named = if code == 1 { "fsync failed" } else { "Structure needs cleaning" };
+            assert!(ended.stderr.contains(named), "{ended:?}");
+        }
+    });
+}
