@@ -60,6 +60,10 @@ fn main() -> ExitCode {
             &hints::NEEDS_SUDO,
         ),
         trial(hints::a_user_whose_run_maps_ids_gets_a_command_line_that_works, &hints::NEEDS_IDS),
+        trial(
+            hints::a_user_whose_run_mounts_by_fuse_gets_a_command_line_that_works,
+            &hints::NEEDS_FUSE,
+        ),
         trial(hints::each_kind_of_rights_gives_one_notice, &hints::NEEDS_BOTH),
         trial(
             hints::root_without_the_capability_gets_a_notice_only_for_other_users,
