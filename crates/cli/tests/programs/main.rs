@@ -70,6 +70,7 @@ fn main() -> ExitCode {
             &hints::NEEDS_SUDO,
         ),
         trial(jails::a_jail_that_does_not_see_each_call_is_named, &cc),
+        trial(jails::strace_sees_each_sync_by_the_command_of_the_hint, &jails::NEEDS_STRACE),
         trial(jails::an_open_in_a_proot_is_outside_of_it_only_with_a_notice, &jails::NEEDS_PROOT),
         trial(lmdb::every_kind_of_environment_holds_the_same, &lmdb::NEEDS),
         trial(lmdb::its_own_tests_agree, &lmdb::NEEDS_UPSTREAM),
