@@ -157,8 +157,8 @@ fn next_step(error: &RunError, finished: &Finished) -> Option<&'static str> {
             "the removal goes on in the background; `synconce status` shows when it is done"
         }
         (RunError::Clear(_), _) => {
-            "`synconce status`, with the same --root, shows the run as interrupted until it is \
-             cleared"
+            "`synconce status`, with the --root of the run if it had one, shows the run as \
+             interrupted until it is cleared"
         }
         (
             RunError::Commit | RunError::SupervisorDied { .. },
