@@ -32,6 +32,9 @@ use synconce_run::{
     RunOptions, RunOutcome,
 };
 
+/// The option by which strace installs a seccomp filter with a tracer.
+const STRACE_FILTER: &str = "--seccomp-bpf";
+
 /// Runs the command under a hold and ends as the command did.
 ///
 /// # Errors
@@ -153,8 +156,8 @@ fn next_step(error: &RunError, finished: &Finished) -> Option<&'static str> {
             "the removal goes on in the background; `synconce status` shows when it is done"
         }
         (RunError::Clear(_), _) => {
-            "`synconce status`, with the same --root, shows the run as interrupted until it is \
-             cleared"
+            "`synconce status`, with the --root of the run if it had one, shows the run as \
+             interrupted until it is cleared"
         }
         (
             RunError::Commit | RunError::SupervisorDied { .. },
@@ -350,10 +353,17 @@ impl Screen {
             }
         };
         notice(&format!("{program} {why}"));
-        match self.sealed().filter(|_| filter != OwnFilter::Strict) {
-            Some(sealed) => notice(&format!("hint: {sealed}")),
-            None => notice("hint: start the program outside of the run"),
-        }
+        let outside = || "start the program outside of the run".to_owned();
+        let hint = match filter {
+            // A sealed run would hide the syncs from strace, too.
+            OwnFilter::Tracer if program == "strace" => {
+                let without = self.typed.as_ref().and_then(|typed| typed.without(STRACE_FILTER));
+                without.unwrap_or_else(|| format!("start strace without {STRACE_FILTER}"))
+            }
+            OwnFilter::Strict => outside(),
+            _ => self.sealed().unwrap_or_else(outside),
+        };
+        notice(&format!("hint: {hint}"));
     }
 
     /// Says that the run does not see the syncs that the filter of `program` drops, and which run

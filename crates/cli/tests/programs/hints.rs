@@ -13,6 +13,8 @@ pub const NEEDS_SUDO: [Need; 1] = [Need::Program("sudo", "sudo")];
 pub const NEEDS_IDS: [Need; 2] =
     [Need::Program("newuidmap", "uidmap"), Need::Program("mmdebstrap", "mmdebstrap")];
 pub const NEEDS_BOTH: [Need; 2] = [NEEDS_SUDO[0], NEEDS_IDS[0]];
+pub const NEEDS_FUSE: [Need; 3] =
+    [NEEDS_SUDO[0], Need::Program("bindfs", "bindfs"), Need::Program("fusermount3", "fuse3")];
 
 const NOBODY: u32 = 65534;
 
@@ -111,6 +113,18 @@ pub fn a_user_whose_run_calls_sudo_gets_a_command_line_that_works(place: &Place)
         assert_eq!(try_out(place, &line).stdout, format!("{user}\n"), "{line}");
         place.remove("here/data");
     }
+}
+
+pub fn a_user_whose_run_mounts_by_fuse_gets_a_command_line_that_works(place: &Place) {
+    let synconce = binary();
+    give(place);
+    allow_sudo(place);
+    let mounts = "mkdir -p at && bindfs --no-allow-other . at && ls at/data && fusermount3 -u at";
+    let script = format!("{SYNCS} && {mounts}");
+    let plain = as_nobody(place, &["sh", "-c", &script]);
+    assert_eq!(plain.stdout, "nobody\nat/data\n", "{plain:?}");
+    let line = hint(place, &["sh", "-c", &script], &format!("sudo {synconce} run "));
+    assert_eq!(try_out(place, &line).stdout, "root\nat/data\n", "{line}");
 }
 
 pub fn a_user_whose_run_maps_ids_gets_a_command_line_that_works(place: &Place) {

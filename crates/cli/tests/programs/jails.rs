@@ -1,5 +1,6 @@
 //! Programs that a tracer confines by a seccomp filter: their tracer does not see an open that a
-//! supervised run stops. A notice names the run in which it does.
+//! supervised run stops. A notice names the run in which it does. strace, which has such a filter on
+//! request, sees each call without it.
 
 use crate::comparison::compile;
 use synconce_testkit::harness::{Need, Place, finish};
@@ -7,14 +8,19 @@ use synconce_testkit::process::Finished;
 
 pub const NEEDS_PROOT: [Need; 2] = [Need::Program("proot", "proot"), Need::Program("perl", "perl")];
 
+pub const NEEDS_STRACE: [Need; 1] = [Need::Program("strace", "strace")];
+
 const NOTICE: &str = "installs a seccomp filter with a tracer, which does not see the calls";
+
+/// Returns the first hint of `held`.
+fn hint(held: &Finished) -> &str {
+    let hint = held.stderr.lines().find_map(|line| line.strip_prefix("synconce: hint: "));
+    hint.unwrap_or_else(|| panic!("no hint: {held:?}"))
+}
 
 /// Runs the command in the hint of `held`.
 fn hinted(place: &Place, held: &Finished) -> Finished {
-    let hint = held.stderr.lines().find_map(|line| line.strip_prefix("synconce: hint: "));
-    let hint = hint.unwrap_or_else(|| panic!("no hint: {held:?}"));
-    assert!(hint.contains(" run --sealed -- "), "{hint}");
-    finish(place.command("sh").args(["-c", hint]))
+    finish(place.command("sh").args(["-c", hint(held)]))
 }
 
 pub fn a_jail_that_does_not_see_each_call_is_named(place: &Place) {
@@ -24,6 +30,7 @@ pub fn a_jail_that_does_not_see_each_call_is_named(place: &Place) {
     assert_eq!(held.stdout, "escaped\n", "{held:?}");
     assert_eq!(held.stderr.matches(NOTICE).count(), 1, "{held:?}");
     place.remove("file");
+    assert!(hint(&held).contains(" run --sealed -- "), "{held:?}");
     let sealed = hinted(place, &held);
     assert_eq!((&sealed.stdout[..], &sealed.stderr[..]), ("refused\n", ""), "{sealed:?}");
     assert!(!place.path("file").exists());
@@ -48,4 +55,24 @@ pub fn an_open_in_a_proot_is_outside_of_it_only_with_a_notice(place: &Place) {
     let _ = std::fs::remove_file(place.path("root/inside"));
     let sealed = place.run(&["--sealed"], &words);
     assert!(sealed.status.success() && place.path("root/inside").exists(), "{sealed:?}");
+}
+
+pub fn strace_sees_each_sync_by_the_command_of_the_hint(place: &Place) {
+    let file = place.write("file", "");
+    let synced = || {
+        let trace = std::fs::read_to_string(place.path("trace")).expect("a trace");
+        place.remove("trace");
+        trace.contains("fsync(")
+    };
+    let trace = place.text("trace");
+    let options = ["--seccomp-bpf", "-f", "-e", "trace=fsync", "-o", &trace, "sync"];
+    let words = [&["strace"], &options[..], &[file.to_str().expect("UTF-8")]].concat();
+    assert!(place.bare(&words).status.success() && synced());
+    let held = place.run(&[], &words);
+    assert!(held.stderr.contains(NOTICE) && !synced(), "{held:?}");
+    let hinted = hinted(place, &held);
+    assert!(hinted.status.success() && synced(), "{held:?} {hinted:?}");
+    let script = words.join(" ");
+    let held = place.run(&[], &["sh", "-c", &script]);
+    assert_eq!(hint(&held), "start strace without --seccomp-bpf", "{held:?}");
 }

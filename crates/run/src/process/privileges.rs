@@ -29,8 +29,9 @@ impl Gain {
     }
 }
 
-/// Programs that are asked for privileges.
-const PROGRAMS: [&str; 6] = ["sudo", "su", "doas", "pkexec", "newuidmap", "newgidmap"];
+/// Programs that are asked for privileges. Programs on FUSE, and AppImages, start fusermount3.
+const PROGRAMS: [&str; 8] =
+    ["sudo", "su", "doas", "pkexec", "fusermount3", "fusermount", "newuidmap", "newgidmap"];
 /// Where they are, if PATH does not say it.
 const DIRECTORIES: &str = "/usr/bin:/usr/local/bin:/bin";
 

@@ -51,6 +51,13 @@ impl Typed {
         shell(&[run, &[option.to_owned()], options, &self.command].concat())
     }
 
+    /// Returns the command line of the same run whose command lacks `word`, if the command has it.
+    pub fn without(&self, word: &str) -> Option<String> {
+        let (mut command, count) = (self.command.clone(), self.command.len());
+        command.retain(|other| other != word);
+        (command.len() < count).then(|| shell(&[&self.run[..], &command].concat()))
+    }
+
     /// Returns what to do so that programs gain privileges of the kind `gain`: a command line.
     /// Root without CAP_SYS_ADMIN can get it only from outside.
     pub fn with_privileges(&self, gain: Gain) -> String {

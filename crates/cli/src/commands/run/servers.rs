@@ -10,10 +10,9 @@ const CLIENTS: &str = "\
     mongosh redis-cli";
 
 /// Programs that run tests, whatever their words.
-const TEST_RUNNERS: [&str; 4] = ["ctest", "prove", "pytest", "tox"];
-/// Programs that run tests if a word says so.
-const BUILDERS: [&str; 10] =
-    ["cargo", "go", "gradle", "make", "meson", "mvn", "ninja", "npm", "rake", "yarn"];
+const TEST_RUNNERS: [&str; 7] = ["ctest", "jest", "prove", "pytest", "rspec", "tox", "unittest"];
+/// Programs that run tests if a word says so. gradlew and mvnw are scripts of a project.
+const BUILDERS: &str = "cargo go gradle gradlew make meson mvn mvnw ninja npm pnpm rake yarn";
 const TESTS: [&str; 7] = ["check", "installcheck", "nextest", "spec", "test", "tests", "verify"];
 /// Variables that name the host of a server for tests.
 const HOSTS: [&str; 3] = ["PGHOSTADDR", "PGHOST", "MYSQL_HOST"];
@@ -57,9 +56,20 @@ fn names_database(word: &str) -> bool {
 }
 
 fn runs_tests(program: &str, words: &[&str]) -> bool {
+    if program.starts_with("python") {
+        return module_of_python(words).is_some_and(|name| TEST_RUNNERS.contains(&name));
+    }
     let is_dry_run = || program == "make" && words.iter().any(|word| is_dry_run(word));
     let names_tests = || words.iter().any(|word| TESTS.contains(word)) && !is_dry_run();
-    TEST_RUNNERS.contains(&program) || BUILDERS.contains(&program) && names_tests()
+    let is_builder = || BUILDERS.split(' ').any(|builder| builder == program);
+    TEST_RUNNERS.contains(&program) || is_builder() && names_tests()
+}
+
+/// Returns the module that `python -m` runs. The words after a script are the script's.
+fn module_of_python<'a>(words: &[&'a str]) -> Option<&'a str> {
+    let mut options = words.iter().take_while(|word| word.starts_with('-'));
+    let at = options.position(|word| *word == "-m")?;
+    words.get(at + 1).copied()
 }
 
 /// Whether `word` is an option by which make runs no recipe.
@@ -97,6 +107,26 @@ mod tests {
             let asks = |variables| asks_server("make", &words, variables);
             assert_eq!(asks(&|_| Some("db".to_owned())), is_run, "make {line}");
             assert!(!asks(&|_| None), "make {line}");
+        }
+    }
+
+    #[test]
+    fn tests_are_started_by_a_runner_a_builder_its_wrapper_or_python() {
+        for (line, is_run) in [
+            ("pytest -q", true),
+            ("python3 -m pytest -q", true),
+            ("python3.11 -B -m unittest", true),
+            ("python3 -m build", false),
+            ("python3 script.py -m pytest", false),
+            ("gradlew --no-daemon test", true),
+            ("gradlew assemble", false),
+            ("mvnw verify", true),
+            ("pnpm run test", true),
+            ("rspec", true),
+        ] {
+            let words: Vec<_> = line.split(' ').collect();
+            let server = |_: &str| Some("db".to_owned());
+            assert_eq!(asks_server(words[0], &words[1..], &server), is_run, "{line}");
         }
     }
 }
