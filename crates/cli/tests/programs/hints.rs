@@ -1,4 +1,4 @@
-//! sudo, mmdebstrap and unshare in the run of an ordinary user, where they cannot gain
+//! sudo, mmdebstrap, unshare and fusermount3 in the run of an ordinary user, where they cannot gain
 //! privileges: the command line in the hint is run instead, and works.
 
 use rustix::mount::{MountFlags, mount, mount_bind};
@@ -12,6 +12,7 @@ use synconce_testkit::process::Finished;
 pub const NEEDS_SUDO: [Need; 1] = [Need::Program("sudo", "sudo")];
 pub const NEEDS_IDS: [Need; 2] =
     [Need::Program("newuidmap", "uidmap"), Need::Program("mmdebstrap", "mmdebstrap")];
+pub const NEEDS_FUSE: [Need; 2] = [NEEDS_SUDO[0], Need::Program("bindfs", "bindfs")];
 pub const NEEDS_BOTH: [Need; 2] = [NEEDS_SUDO[0], NEEDS_IDS[0]];
 
 const NOBODY: u32 = 65534;
@@ -130,6 +131,17 @@ pub fn a_user_whose_run_maps_ids_gets_a_command_line_that_works(place: &Place) {
     try_out(place, &line);
     let list = as_nobody(place, &["tar", "-tf", "root.tar"]);
     assert!(list.stdout.contains("./etc/apt/"), "{list:?}");
+}
+
+pub fn a_user_whose_run_mounts_by_fuse_gets_a_command_line_that_works(place: &Place) {
+    let synconce = binary();
+    give(place);
+    allow_sudo(place);
+    // As flatpak-builder does by rofiles-fuse: fusermount3 is setuid.
+    let mounts = "mkdir -p at && bindfs --no-allow-other . at && fusermount3 -u at";
+    let script = format!("{mounts} && {{ {SYNCS}; }}");
+    let line = hint(place, &["sh", "-c", &script], &format!("sudo {synconce} run "));
+    assert_eq!(try_out(place, &line).stdout, "nobody\n", "{line}");
 }
 
 pub fn root_without_the_capability_gets_a_notice_only_for_other_users(place: &Place) {
