@@ -15,6 +15,8 @@ use synconce_sys::search;
 pub enum Gain {
     /// Maps the ids of a user namespace: newuidmap and newgidmap.
     Ids,
+    /// Mounts for a user who stays that user: schroot and fusermount3.
+    Mount,
     /// Any other purpose, such as sudo's.
     Other,
 }
@@ -24,14 +26,24 @@ impl Gain {
     pub fn read(path: &Path) -> Self {
         match path.file_name().and_then(|name| name.to_str()) {
             Some("newuidmap" | "newgidmap") => Self::Ids,
+            Some("schroot" | "fusermount3" | "fusermount") => Self::Mount,
             _ => Self::Other,
         }
     }
 }
 
 /// Programs that are asked for privileges. Programs on FUSE, and AppImages, start fusermount3.
-const PROGRAMS: [&str; 8] =
-    ["sudo", "su", "doas", "pkexec", "fusermount3", "fusermount", "newuidmap", "newgidmap"];
+const PROGRAMS: [&str; 9] = [
+    "sudo",
+    "su",
+    "doas",
+    "pkexec",
+    "newuidmap",
+    "newgidmap",
+    "schroot",
+    "fusermount3",
+    "fusermount",
+];
 /// Where they are, if PATH does not say it.
 const DIRECTORIES: &str = "/usr/bin:/usr/local/bin:/bin";
 

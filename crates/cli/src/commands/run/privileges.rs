@@ -3,8 +3,10 @@
 use crate::text::shell;
 use std::env;
 use std::ffi::OsString;
+use std::fs;
 use std::path::Path;
 use synconce_run::Gain;
+use synconce_sys::accounts;
 use synconce_sys::search::is_found_by_sudo;
 use synconce_tree::namespace::first_of_user;
 
@@ -67,13 +69,15 @@ impl Typed {
                     docker run --cap-add SYS_ADMIN"
                 .to_owned();
         }
-        self.of_user(gain, first_of_user(user.as_raw()))
+        self.of_user(gain, &name_of_user(user.as_raw()), first_of_user(user.as_raw()))
     }
 
-    /// Returns the command line for a user with these user ids and group ids.
-    fn of_user(&self, gain: Gain, ranges: Option<[Range; 2]>) -> String {
+    /// Returns the command line for the user `name` with these user ids and group ids.
+    fn of_user(&self, gain: Gain, name: &str, ranges: Option<[Range; 2]>) -> String {
+        let as_user = [SUDO, "-u", name].map(str::to_owned);
         let (first, command) = match gain {
             Gain::Ids => (unshare(ranges), &self.command[..]),
+            Gain::Mount => (vec![SUDO.to_owned()], &[&as_user, &self.command[..]].concat()[..]),
             Gain::Other => match rising(&self.command) {
                 0 => (vec![SUDO.to_owned()], &self.command[..]),
                 count => (self.command[..count].to_vec(), &self.command[count..]),
@@ -81,6 +85,13 @@ impl Typed {
         };
         shell(&[&first, &self.run[..], command].concat())
     }
+}
+
+/// Returns what names a user in a command line of sudo: the number, if `/etc/passwd` has no name.
+fn name_of_user(uid: u32) -> String {
+    let accounts = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let known = accounts::passwd(&accounts).find(|line| line.user == uid);
+    known.map_or_else(|| format!("#{uid}"), |line| line.name.to_owned())
 }
 
 /// Returns the words that start the run in a user namespace in which the user's ids are mapped
@@ -126,7 +137,8 @@ mod tests {
 
     fn line(gain: Gain, command: &str) -> String {
         let words = |text: &str| text.split(' ').map(str::to_owned).collect();
-        Typed { run: words("synconce run --stats --"), command: words(command) }.of_user(gain, None)
+        Typed { run: words("synconce run --stats --"), command: words(command) }
+            .of_user(gain, "bob", None)
     }
 
     #[test]
@@ -156,6 +168,20 @@ mod tests {
             let wanted = format!("sudo synconce run --stats -- {command}");
             assert_eq!(line(Gain::Other, command), wanted);
         }
+    }
+
+    #[test]
+    fn a_mount_for_a_user_is_made_as_that_user_in_a_run_of_root() {
+        for (command, wanted) in [
+            ("sbuild -d bookworm", "sudo synconce run --stats -- sudo -u bob sbuild -d bookworm"),
+            (
+                "schroot -c sid -- id",
+                "sudo synconce run --stats -- sudo -u bob schroot -c sid -- id",
+            ),
+        ] {
+            assert_eq!(line(Gain::Mount, command), wanted);
+        }
+        assert_eq!(name_of_user(u32::MAX - 1), format!("#{}", u32::MAX - 1));
     }
 
     #[test]
