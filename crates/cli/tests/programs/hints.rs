@@ -98,7 +98,7 @@ fn try_out(place: &Place, line: &str) -> Finished {
     done
 }
 
-pub fn a_user_whose_run_calls_sudo_gets_a_command_line_that_works(place: &Place) {
+pub fn a_user_who_calls_sudo_gets_a_command_that_works(place: &Place) {
     let synconce = binary();
     give(place);
     allow_sudo(place);
@@ -115,7 +115,7 @@ pub fn a_user_whose_run_calls_sudo_gets_a_command_line_that_works(place: &Place)
     }
 }
 
-pub fn a_user_whose_run_mounts_by_fuse_gets_a_command_line_that_works(place: &Place) {
+pub fn a_user_who_mounts_by_fuse_gets_a_command_that_works(place: &Place) {
     let synconce = binary();
     give(place);
     allow_sudo(place);
