@@ -98,7 +98,7 @@ fn try_out(place: &Place, line: &str) -> Finished {
     done
 }
 
-pub fn a_user_whose_run_calls_sudo_gets_a_command_line_that_works(place: &Place) {
+pub fn a_user_who_calls_sudo_gets_a_command_that_works(place: &Place) {
     let synconce = binary();
     give(place);
     allow_sudo(place);
@@ -113,6 +113,19 @@ pub fn a_user_whose_run_calls_sudo_gets_a_command_line_that_works(place: &Place)
         assert_eq!(try_out(place, &line).stdout, format!("{user}\n"), "{line}");
         place.remove("here/data");
     }
+}
+
+pub fn a_user_who_mounts_by_fuse_gets_a_command_that_works(place: &Place) {
+    let synconce = binary();
+    give(place);
+    allow_sudo(place);
+    // As AppImages, and flatpak-builder by rofiles-fuse: fusermount3 is setuid.
+    let mounts = "mkdir -p at && bindfs --no-allow-other . at && ls at/data && fusermount3 -u at";
+    let script = format!("{SYNCS} && {mounts}");
+    let plain = as_nobody(place, &["sh", "-c", &script]);
+    assert_eq!(plain.stdout, "nobody\nat/data\n", "{plain:?}");
+    let line = hint(place, &["sh", "-c", &script], &format!("sudo {synconce} run "));
+    assert_eq!(try_out(place, &line).stdout, "nobody\nat/data\n", "{line}");
 }
 
 pub fn a_user_whose_run_maps_ids_gets_a_command_line_that_works(place: &Place) {
@@ -132,17 +145,6 @@ pub fn a_user_whose_run_maps_ids_gets_a_command_line_that_works(place: &Place) {
     try_out(place, &line);
     let list = as_nobody(place, &["tar", "-tf", "root.tar"]);
     assert!(list.stdout.contains("./etc/apt/"), "{list:?}");
-}
-
-pub fn a_user_whose_run_mounts_by_fuse_gets_a_command_line_that_works(place: &Place) {
-    let synconce = binary();
-    give(place);
-    allow_sudo(place);
-    // As flatpak-builder does by rofiles-fuse: fusermount3 is setuid.
-    let mounts = "mkdir -p at && bindfs --no-allow-other . at && fusermount3 -u at";
-    let script = format!("{mounts} && {{ {SYNCS}; }}");
-    let line = hint(place, &["sh", "-c", &script], &format!("sudo {synconce} run "));
-    assert_eq!(try_out(place, &line).stdout, "nobody\n", "{line}");
 }
 
 pub fn root_without_the_capability_gets_a_notice_only_for_other_users(place: &Place) {

@@ -55,15 +55,9 @@ fn main() -> ExitCode {
         trial(eatmydata::a_user_calls_sudo_by_it, &hints::NEEDS_SUDO),
         trial(eatmydata::a_preloaded_library_that_drops_syncs_is_named, &eatmydata::NEEDS),
         trial(git::repositories_are_the_same_with_every_way_to_fsync, &git::NEEDS),
-        trial(
-            hints::a_user_whose_run_calls_sudo_gets_a_command_line_that_works,
-            &hints::NEEDS_SUDO,
-        ),
+        trial(hints::a_user_who_calls_sudo_gets_a_command_that_works, &hints::NEEDS_SUDO),
         trial(hints::a_user_whose_run_maps_ids_gets_a_command_line_that_works, &hints::NEEDS_IDS),
-        trial(
-            hints::a_user_whose_run_mounts_by_fuse_gets_a_command_line_that_works,
-            &hints::NEEDS_FUSE,
-        ),
+        trial(hints::a_user_who_mounts_by_fuse_gets_a_command_that_works, &hints::NEEDS_FUSE),
         trial(hints::each_kind_of_rights_gives_one_notice, &hints::NEEDS_BOTH),
         trial(
             hints::root_without_the_capability_gets_a_notice_only_for_other_users,
