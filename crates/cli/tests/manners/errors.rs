@@ -165,8 +165,7 @@ fn a_set_up_by_an_ordinary_user_names_the_command_for_root(place: &Place) {
     let ended = place.bare(&[&words[..], &["setup", "podman"]].concat());
     assert_eq!(ended.status.code(), Some(125), "{ended:?}");
     let (_, hint) = ended.stderr.split_once(": Permission denied\n").expect("a refusal");
-    let wanted = format!("synconce: hint: sudo {} setup podman\n", program.display());
-    assert_eq!(hint, wanted, "{ended:?}");
+    assert_eq!(hint, format!("synconce: hint: sudo {} setup podman\n", program.display()));
 }
 
 fn a_quoted_command_line_gets_the_one_that_works(place: &Place) {
