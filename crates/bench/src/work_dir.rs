@@ -85,7 +85,7 @@ impl WorkDir {
         };
         let found = dir.metadata().map_err(Error::io("stat", &self.path))?;
         let is_ours = found.uid() == geteuid().as_raw() && found.mode() & 0o022 == 0;
-        // On ntfs3 every directory may have the mode 0777, too.
+        // A file system can give a new directory another owner or mode, as NFS and ntfs3 do.
         let is_accepted = is_new || is_ours || !has_modes;
         if is_accepted { Ok(dir) } else { Err(foreign("other users can change it")) }
     }

@@ -152,7 +152,7 @@ pub fn needs_a_shell(line: &str) -> bool {
 
 /// Returns what names this program in a command line of sudo.
 pub fn name_for_sudo() -> String {
-    shell(&[search::name_for_sudo().to_string_lossy().into_owned()])
+    synconce_durable::text::quote(&search::name_for_sudo())
 }
 
 /// Quotes `words` for a shell.

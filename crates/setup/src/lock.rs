@@ -11,8 +11,9 @@ use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error as Failed};
 use synconce_durable::standard_paths;
 
-/// The lock of a system, until it is dropped. It is a file, as every user can lock the root directory
-/// itself, and so could keep root waiting. A set-up in a chroot has other run files, and is not seen.
+/// The lock of a system, until it is dropped. The lock is a file of its own: every user can lock
+/// the root directory, and so keep root waiting. A set-up inside a chroot has another lock file, so
+/// it does not wait for a set-up of the chroot from outside.
 #[derive(Debug)]
 pub struct SystemLock {
     path: PathBuf,

@@ -308,8 +308,8 @@ fn another_users_socket_does_not_answer_for_an_interrupted_run() {
     });
 }
 
-/// Lets ALICE answer for the run `id`, whose `marker` is `owner`'s. Root's commit is refused, as long
-/// as the marker is there.
+/// Lets ALICE answer for the run `id`, whose `marker` is `owner`'s. Root's commit is refused while
+/// the marker exists.
 fn forged_answer_is_refused(place: &Place, id: &str, owner: u32, marker: &Path) {
     let add = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     let name = id.bytes().fold(0xcbf2_9ce4_8422_2325, add);

@@ -3,6 +3,7 @@
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
+use synconce_durable::state_file;
 use synconce_probe::mounts::Mount;
 use synconce_setup::{Engine, HeldDaemon};
 
@@ -103,14 +104,21 @@ pub(super) fn is_asked_here(engine: Engine, variables: Variables<'_>) -> bool {
 }
 
 /// Returns the address in the context that the client of Docker uses: DOCKER_CONTEXT names it, or
-/// the file that `docker context use` writes. A builder of buildx may be anywhere.
-fn host_of_context(variables: Variables<'_>) -> Option<String> {
+/// the file that `docker context use` writes. Returns None for a builder of buildx, which may be
+/// anywhere. The files can be another user's, as under `sudo -E`.
+fn host_of_context(options: &[(&str, &str)], variables: Variables<'_>) -> Option<String> {
     if variables("BUILDX_BUILDER").is_some() {
         return None;
     }
+    let given = options.iter().rfind(|(option, _)| *option == "--config");
+    let given = given.map(|(_, value)| PathBuf::from(value));
     let home = || Some(Path::new(&variables("HOME")?).join(".docker"));
-    let directory = variables("DOCKER_CONFIG").map(PathBuf::from).or_else(home)?;
-    let read = |path: PathBuf| serde_json::from_slice::<Value>(&fs::read(path).ok()?).ok();
+    let configured = || variables("DOCKER_CONFIG").map(PathBuf::from);
+    let directory = given.or_else(configured).or_else(home)?;
+    let read = |path: PathBuf| {
+        let file = state_file::open(&fs::canonicalize(path).ok()?).ok()?;
+        state_file::read::<Value>(&file).ok()
+    };
     let current = || Some(read(directory.join("config.json"))?["currentContext"].as_str()?.into());
     let name: String = variables("DOCKER_CONTEXT").or_else(current)?;
     let contexts = fs::read_dir(directory.join("contexts/meta")).ok()?.flatten();
@@ -144,11 +152,14 @@ pub(super) fn host_of_engine(
     let address = given
         .map(|(_, value)| (*value).to_owned())
         .or_else(|| variables(variable))
-        .or_else(|| (variable == "DOCKER_HOST").then(|| host_of_context(variables))?);
+        .or_else(|| (variable == "DOCKER_HOST").then(|| host_of_context(options, variables))?);
     let Some(address) = address else {
         let is_set = |names: &[&str]| names.iter().any(|name| variables(name).is_some());
         let has_context = match variable {
-            "DOCKER_HOST" => is_set(&["DOCKER_CONTEXT", "BUILDX_BUILDER"]),
+            "DOCKER_HOST" => {
+                let context = variables("DOCKER_CONTEXT");
+                context.is_some_and(|name| name != "default") || is_set(&["BUILDX_BUILDER"])
+            }
             _ => is_podman && is_set(&["CONTAINER_CONNECTION"]),
         };
         let is_remote = options.iter().any(|(option, _)| matches!(*option, "--remote" | "-r"));

@@ -372,6 +372,7 @@ mod tests {
             ("sudo -uE docker build .", "DOCKER_HOST", "tcp://far:2375", Some("-")),
             ("docker build .", "DOCKER_HOST", "unix:///a/x", Some("at /a/x")),
             ("docker build .", "DOCKER_CONTEXT", "far", None),
+            ("docker build .", "DOCKER_CONTEXT", "default", Some("-")),
             ("docker --context far build .", "DOCKER_HOST", "tcp://near", None),
             ("docker build .", "BUILDX_BUILDER", "far", None),
             ("podman build .", "CONTAINER_HOST", "ssh://me@far:22/run/x", Some("far")),

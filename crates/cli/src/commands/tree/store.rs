@@ -2,7 +2,7 @@
 
 use crate::commands::error::CommandError;
 use crate::text::{notice, say};
-use std::fs::File;
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::Error;
@@ -10,7 +10,6 @@ use synconce_durable::pins;
 use synconce_durable::record::time;
 use synconce_durable::text::quote;
 use synconce_probe::mounts::{self, Mount};
-use synconce_sys::directory;
 use synconce_tree::record::Purpose;
 use synconce_tree::{Interrupted, Recovered, Store, default_path};
 
@@ -92,8 +91,8 @@ fn is_missing(path: &Path) -> bool {
     path.try_exists().is_ok_and(|exists| !exists)
 }
 
-fn is_empty(path: &Path) -> bool {
-    File::open(path).is_ok_and(|opened| directory::is_empty(opened) == Ok(true))
+fn is_empty(directory: &Path) -> bool {
+    fs::read_dir(directory).is_ok_and(|mut entries| entries.next().is_none())
 }
 
 /// Prints what was found and removed.
