@@ -3,7 +3,7 @@
 use super::kept::of_another_version;
 use super::place::{EndedCommand, SYNCONCE, TestRoot};
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::Command;
 
 const PRERM: &str = include_str!("../../../../packaging/debian/synconce.prerm");
@@ -22,9 +22,12 @@ fn run(place: &TestRoot, script: &str, word: &str) -> EndedCommand {
         "/run/systemd",
         "/run/synconce",
         "/run/motd",
+        "/usr/local/lib/systemd",
     ] {
         script = script.replace(path, &format!("{root}{path}"));
     }
+    // Journals have paths without the root.
+    script = script.replace(r#"\"$file\""#, &format!(r#"\"${{file#{root}}}\""#));
     let tools = place.root.join("var/tools");
     script = script.replace("PATH=/usr/bin:", &format!("PATH={}:", tools.display()));
     // Holds are of the running system only: their markers have a variable of their own.
@@ -126,6 +129,39 @@ fn the_units_of_a_hold_in_force_are_named() {
         assert!(ended.stderr.contains(part), "{ended:?}");
     }
     assert_eq!(ended.stderr.lines().count(), 4, "{ended:?}");
+}
+
+#[test]
+fn units_that_fail_without_the_package_keep_it_and_are_named() {
+    let place = place("package-callers");
+    assert_eq!(place.setup(&["containerd", "--hold"]).code, Some(0));
+    let units = "etc/systemd/system";
+    let harmless = "[Unit]\nWants=hold@b.service\nAfter=hold@b.service\n\
+                    [Service]\n# ExecStart=/usr/bin/synconce hold start a\n\
+                    ExecStart=/usr/bin/synconce run -- true\n\
+                    ExecStartPost=-/usr/bin/synconce hold settle a\n";
+    place.write(&format!("{units}/harmless.service"), harmless);
+    symlink("/dev/null", place.root.join(units).join("masked.service")).unwrap();
+    assert_eq!(run(&place, PRERM, "remove").code, Some(0));
+
+    let call = "[Service]\nExecStart=/usr/bin/synconce hold start a\n";
+    let linked = place.root.join("opt/linked.service");
+    place.write("opt/linked.service", call);
+    symlink(&linked, place.root.join(units).join("linked.service")).unwrap();
+    let callers = [r"a\x2db.service", "hold@.service", "own.service.d/override.conf"];
+    for caller in callers {
+        place.write(&format!("{units}/{caller}"), call);
+    }
+    let requirers = ["c.service.d/1.conf", "d.service.d/1.conf"];
+    for (path, unit) in requirers.iter().zip([r"a\x2db.service", "hold@d.service"]) {
+        place.write(&format!("{units}/{path}"), &format!("[Unit]\nRequires=x.service {unit}\n"));
+    }
+    let ended = run(&place, PRERM, "remove");
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    for path in callers.iter().chain(&requirers).chain(&["linked.service"]) {
+        assert!(ended.stderr.contains(&format!("/{units}/{path}\n")), "{path}: {ended:?}");
+    }
+    assert_eq!(ended.stderr.lines().count(), 8, "{ended:?}");
 }
 
 #[test]
