@@ -59,10 +59,7 @@ fn main() -> ExitCode {
             hints::a_user_whose_run_calls_sudo_gets_a_command_line_that_works,
             &hints::NEEDS_SUDO,
         ),
-        trial(
-            hints::a_user_whose_run_mounts_by_fuse_gets_a_command_line_that_works,
-            &hints::NEEDS_FUSE,
-        ),
+        trial(hints::a_user_whose_run_mounts_by_fuse_gets_a_line_that_works, &hints::NEEDS_FUSE),
         trial(hints::a_user_whose_run_maps_ids_gets_a_command_line_that_works, &hints::NEEDS_IDS),
         trial(hints::each_kind_of_rights_gives_one_notice, &hints::NEEDS_BOTH),
         trial(
