@@ -12,9 +12,7 @@ use std::fs::Permissions;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
-use synconce_testkit::harness::Cgroups;
-use synconce_testkit::harness::{Need, engine, trial};
-use synconce_testkit::harness::{Place, eventually, finish};
+use synconce_testkit::harness::{Cgroups, Need, Place, engine, eventually, finish, limit, trial};
 use synconce_testkit::process::{Finished, Group};
 
 const BUSYBOX: Need = Need::File("/bin/busybox", "busybox-static");
@@ -112,9 +110,13 @@ fn all(place: &Place, engine: &dyn DockerfileBuilder) {
     let held = well(format!("{whole}{SHELL}RUN /probe well\n"));
     assert_prints(&held, HELD);
     assert_quiet(&held);
-    // The other Dockerfiles copy no files: each copy takes an engine a second.
-    let kept = engine.stores_images().then(|| well_as(KEPT, whole.clone()));
-    let base = kept.map_or(whole, |_| format!("FROM {KEPT}\n"));
+    // A stored image saves the copies of the other Dockerfiles: a copy takes an engine a second.
+    let base = if engine.stores_images() {
+        well_as(KEPT, whole);
+        format!("FROM {KEPT}\n")
+    } else {
+        whole
+    };
     let step = |shell: &str, step: &str| well(format!("{base}{shell}{step}\n"));
 
     // The engine's own seccomp profile is active, and does not hold syncs.
@@ -312,9 +314,9 @@ fn in_daemonless(place: &Place, program: &'static str, build: &'static [&'static
         "[storage]\ndriver = \"vfs\"\ngraphroot = {:?}\nrunroot = {SHORT:?}\n",
         place.text("storage")
     );
+    let storage = place.write("storage.conf", &storage);
     let mut command = Command::new(program);
-    command.env("CONTAINERS_STORAGE_CONF", place.write("storage.conf", &storage));
-    make_image(place, &mut command, Path::new(program));
+    make_image(place, command.env("CONTAINERS_STORAGE_CONF", storage), Path::new(program));
     let engine = Daemonless { place, program, build, cgroups: Cgroups::unique() };
     all(place, &engine);
     // `oci` is the default format of Podman and Buildah, and ignores SHELL.
@@ -388,13 +390,11 @@ fn our_shell_holds_the_steps_in_buildkitd(place: &Place) {
         .args(["--addr", SOCKET, "--oci-worker-net", "host"])
         .args(["--containerd-worker=false", "--oci-worker-snapshotter", "native"]);
     let daemon = Group::spawn(&mut daemon).unwrap();
-    let (digest, cgroups) = (digest.to_owned(), Cgroups::unique());
-    let engine = Buildkit { place, daemon, digest, cgroups };
+    let engine = Buildkit { place, daemon, digest: digest.to_owned(), cgroups: Cgroups::unique() };
     eventually("buildkitd answers", || {
         finish(engine.client().args(["debug", "workers"])).status.success()
     });
     all(place, &engine);
     engine.daemon.signal(Signal::TERM).unwrap();
-    let ended = engine.daemon.wait(synconce_testkit::harness::limit()).unwrap();
-    assert!(ended.is_some(), "buildkitd does not end");
+    assert!(engine.daemon.wait(limit()).unwrap().is_some(), "buildkitd does not end");
 }

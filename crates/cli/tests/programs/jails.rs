@@ -1,6 +1,6 @@
 //! Programs that a tracer confines by a seccomp filter: their tracer does not see an open that a
-//! supervised run stops. A notice names the run in which it does. strace, which has such a filter on
-//! request, sees each call without it.
+//! supervised run stops. A notice names the run in which the tracer does. strace has such a filter
+//! only with an option, and sees each call without that option.
 
 use crate::comparison::compile;
 use synconce_testkit::harness::{Need, Place, finish};

@@ -32,7 +32,8 @@ impl Gain {
     }
 }
 
-/// Programs that are asked for privileges. Programs on FUSE, and AppImages, start fusermount3.
+/// Programs that are asked for privileges. Programs that mount by FUSE, such as AppImages, start
+/// fusermount3.
 const PROGRAMS: [&str; 9] = [
     "sudo",
     "su",

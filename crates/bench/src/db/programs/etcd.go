@@ -39,12 +39,19 @@ func address() string {
 
 // gateway is a connection to the gateway. It writes its few lines of HTTP itself: to compile
 // net/http takes 14 s of processor time, most of it for TLS.
-type gateway struct{ *textproto.Conn }
+type gateway struct {
+	*textproto.Conn
+	socket net.Conn
+}
 
-// ask sends a request to the gateway and returns the answer.
+// ask sends a request to the gateway and returns the answer. etcd sends short answers with their
+// Content-Length. An answer without Content-Length, such as a chunked answer, is an error.
 func (g gateway) ask(path string, request map[string]any) (map[string]any, error) {
 	body, err := json.Marshal(request)
 	must(err)
+	if err := g.socket.SetDeadline(time.Now().Add(timeout)); err != nil {
+		return nil, err
+	}
 	fmt.Fprintf(g.W, "POST %s HTTP/1.1\r\nHost: etcd\r\nContent-Length: %d\r\n\r\n%s",
 		path, len(body), body)
 	if err := g.W.Flush(); err != nil {
@@ -58,9 +65,9 @@ func (g gateway) ask(path string, request map[string]any) (map[string]any, error
 	if err != nil {
 		return nil, err
 	}
-	length, err := strconv.Atoi(header.Get("Content-Length"))
+	length, err := strconv.ParseUint(header.Get("Content-Length"), 10, 20)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: the length of the answer: %w", status, err)
 	}
 	text := make([]byte, length)
 	if _, err := io.ReadFull(g.R, text); err != nil {
@@ -120,25 +127,29 @@ func main() {
 	}
 	command, ended := start(words)
 	var etcd gateway
-	ready := func() bool {
-		conn, err := textproto.Dial("tcp", at)
+	ready := func() error {
+		socket, err := net.Dial("tcp", at)
 		if err != nil {
-			return false
+			return err
 		}
-		etcd = gateway{conn}
+		etcd = gateway{textproto.NewConn(socket), socket}
 		if _, err = etcd.ask("/v3/kv/range", map[string]any{"key": encoded("key")}); err != nil {
-			conn.Close()
+			etcd.Close()
 		}
-		return err == nil
+		return err
 	}
-	for begin := time.Now(); !ready(); time.Sleep(10 * time.Millisecond) {
+	for begin := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+		err := ready()
+		if err == nil {
+			break
+		}
 		select {
 		case err := <-ended:
 			log.Fatal("etcd ended early: ", err)
 		default:
 		}
 		if time.Since(begin) > timeout {
-			log.Fatal("etcd does not answer")
+			log.Fatal("etcd does not answer: ", err)
 		}
 	}
 	begin := time.Now()
