@@ -30,9 +30,9 @@ const XFS: u64 = 0x5846_5342;
 /// Syncs the file system of the file or directory `handle`.
 ///
 /// syncfs(2) alone returns success on a file system that an error made read-only. Before Linux
-/// 5.17 it also does so on one that was shut down (`sync_filesystem`). On XFS and on an ext4 without
-/// a journal, it can leave data in the write cache of the disk. Counts a failed sync in [`failures`],
-/// for later commits.
+/// 5.17 it also does so on one that was shut down (`sync_filesystem`). On XFS and on an ext4
+/// without a journal, it can leave data in the write cache of the disk. Counts a failed sync in
+/// [`failures`], for later commits.
 ///
 /// # Errors
 /// The kernel reported a write-back error, or has stopped writing the file system.

@@ -41,8 +41,8 @@ pub fn directory(mount: &Mount) -> Option<(PathBuf, u64)> {
     is_of_sysfs(&directory).then_some((directory, number))
 }
 
-/// Returns the number of errors that the ext4 with this `directory` has counted. Only e2fsck(8) sets
-/// the number to 0.
+/// Returns the number of errors that the ext4 with this `directory` has counted. Only e2fsck(8)
+/// sets the number to 0.
 pub fn errors(directory: &Path) -> Option<u64> {
     fs::read_to_string(directory.join("errors_count")).ok()?.trim().parse().ok()
 }

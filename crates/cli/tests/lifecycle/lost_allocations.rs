@@ -1,4 +1,5 @@
-//! A file system that finds no place for data throws them away. syncfs(2) of ext4 does not report it.
+//! ext4 throws data away for which it finds no place. fsync(2) of the file fails then, and
+//! syncfs(2) does not.
 
 use super::sealed_scope::text;
 use std::fs::File;

@@ -13,8 +13,8 @@ const OVERWRITE: &str = "printf %s 0123456789abcdef | dd of=\"$1/file\" conv=not
      touch \"$1/other\"; ${REAL-} sync \"$1/other\"; sync \"$1/file\"";
 const USER: u32 = 64122;
 
-/// Runs `script` with the mount point of `rig` by `words`, expects success, and marks the end in the
-/// log of the disk.
+/// Runs `script` with the mount point of `rig` by `words`, expects success, and marks the end in
+/// the log of the disk.
 fn succeed(rig: &Rig, place: &Place, words: &[&str], script: &str) {
     let mut command = place.command(words[0]);
     command.args(&words[1..]).args(["sh", "-ec", script, "sh"]).arg(rig.path());

@@ -1,7 +1,8 @@
 //! The write cache of the disk of an XFS.
 //!
-//! syncfs(2) flushes the cache only by a write of the log (`xfs_fs_sync_fs`, Linux 6.18). It writes
-//! overwritten blocks and then no log, if another sync has already written the times of their files.
+//! syncfs(2) flushes the cache only by a write of the log (`xfs_fs_sync_fs`, Linux 6.18). The log
+//! has nothing to write for overwritten blocks if another sync has already written the times of
+//! their files.
 
 use super::{below, device_of};
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
@@ -12,8 +13,8 @@ use synconce_probe::device;
 
 /// Flushes the disk of `handle`: as root by its block device, else by a new file without a name in
 /// the directory `handle`, or in one of `owned` and the directories above it. fsync(2) of a file
-/// flushes the disk, also if nothing was written to the file (`xfs_file_fsync`); that of a directory
-/// does not.
+/// flushes the disk, also if nothing was written to the file (`xfs_file_fsync`). fsync(2) of a
+/// directory does not.
 ///
 /// # Errors
 /// Those of fsync(2). A user without the right to any of these files flushes nothing.

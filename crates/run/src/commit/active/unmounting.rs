@@ -49,9 +49,8 @@ impl Unmounting {
         } else {
             let found = paths::find(Start::new(thread, CWD.as_raw_fd()), path).ok()?;
             match mount_at_root(&found.file) {
-                _ if found.new_name.is_some() => return None,
-                Ok(None) => return None,
-                Ok(id) => id,
+                Ok(id) if found.new_name.is_none() => Some(id?),
+                Ok(_) => return None,
                 // An XFS that has shut down answers no statx(2), but can be unmounted.
                 Err(_) => None,
             }
