@@ -58,9 +58,10 @@ fn data_that_an_ext4_throws_away_fail_the_run_that_mounted_it() {
             binary()
         );
         let run = place.run(&[], &["sh", "-c", &script]);
+        let unmounted = finish(Command::new("umount").arg(point));
         assert_eq!(run.status.code(), Some(125), "{run:?}");
         assert!(run.stderr.contains("Structure needs cleaning"), "{run:?}");
-        assert!(finish(Command::new("umount").arg(point)).status.success());
+        assert!(unmounted.status.success(), "{unmounted:?}");
     });
 }
 
@@ -84,13 +85,12 @@ fn earlier_errors_of_another_file_system_on_the_same_device_do_not_fail_the_run(
         let point = text(&point);
         // The first file system ends unseen, with its mount namespace.
         let script = format!(
-            "device=$(losetup --find --show {first}) && \
-             unshare -m sh -c \"mount $device {point} && echo 1 >{point}/f && sync {point}/f\" && \
-             losetup -d $device && losetup $device {second} && mount $device {point} || exit 1
-             echo 1 >{point}/f && sync {point}/f && umount {point}; code=$?
-             losetup -d $device; exit $code"
+            "device=$(losetup --find --show {first}); trap \"losetup -d $device\" EXIT
+             unshare -m sh -c \"mount $device {point} && echo 1 >{point}/f && sync {point}/f\"
+             dd if={second} of=$device bs=1M status=none
+             mount $device {point}; echo 1 >{point}/f; sync {point}/f; umount {point}"
         );
-        let run = place.run(&[], &["sh", "-c", &script]);
+        let run = place.run(&[], &["sh", "-ec", &script]);
         assert_eq!((run.status.code(), run.stderr.as_str()), (Some(0), ""), "{run:?}");
     });
 }
