@@ -3,7 +3,7 @@
 mod ext4;
 mod xfs;
 
-pub(crate) use self::ext4::count_errors;
+pub(crate) use self::ext4::ErrorCount;
 pub use self::ext4::find_aborted_journal;
 
 use crate::failures;

@@ -16,7 +16,7 @@ mod uppers;
 
 pub use self::uppers::uppers_of;
 use crate::error::{Context, Error};
-use crate::file_system;
+use crate::file_system::ErrorCount;
 use crate::in_flight::InFlight;
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
@@ -52,7 +52,7 @@ pub struct Pin {
     /// Paths relative to the mount point that the user of the run may own.
     owned: Vec<PathBuf>,
     /// The errors that ext4 had counted when the pin was made.
-    errors: Option<u64>,
+    errors: Option<ErrorCount>,
     handle: Handle,
 }
 
@@ -94,7 +94,7 @@ impl Pin {
             early: time == PinTime::Early,
             mount: mount.id,
             owned: Vec::new(),
-            errors: file_system::count_errors(mount.device),
+            errors: ErrorCount::read(mount.device),
             handle,
         }
     }
@@ -131,9 +131,10 @@ impl Pin {
     }
 }
 
-/// The pinned file systems, with one pin for each.
+/// The pinned file systems, with one pin for each; and the counts of errors of the pins that
+/// [`Pins::drop_closed`] dropped. A commit pins the same file systems again.
 #[derive(Clone, Debug, Default)]
-pub struct Pins(Vec<Pin>);
+pub struct Pins(Vec<Pin>, Vec<ErrorCount>);
 
 impl Pins {
     /// Pins, before the command starts, the disk file systems and overlays of `mounts` that are
@@ -224,7 +225,8 @@ impl Pins {
 
     /// Drops the pins without descriptors.
     pub fn drop_closed(&mut self) {
-        self.0.retain(Pin::is_open);
+        let closed = self.0.extract_if(.., |pin| !pin.is_open());
+        self.1.extend(closed.filter_map(|pin| pin.errors));
     }
 
     /// Adds pins for the file systems of `mounts` on which only a sealed run holds calls: network
@@ -306,14 +308,18 @@ impl Pins {
         self.0.iter()
     }
 
-    pub(crate) fn into_vec(self) -> Vec<Pin> {
+    pub(crate) fn into_vec(mut self) -> Vec<Pin> {
+        for count in self.0.iter_mut().filter_map(|pin| pin.errors.as_mut()) {
+            let earlier = self.1.iter().find(|earlier| earlier.is_of_super_block_of(count));
+            *count = *earlier.unwrap_or(count);
+        }
         self.0
     }
 }
 
 impl From<Pin> for Pins {
     fn from(pin: Pin) -> Self {
-        Self(vec![pin])
+        Self(vec![pin], Vec::new())
     }
 }
 

@@ -42,3 +42,55 @@ fn data_that_a_damaged_ext4_throws_away_fail_the_commit() {
         }
     });
 }
+
+#[test]
+fn data_that_an_ext4_throws_away_fail_the_run_that_mounted_it() {
+    isolated(|place| {
+        let _lock = without_stalls();
+        let rig = damaged(place);
+        rig.unmount().unwrap();
+        let (disk, point) = (text(rig.device()), text(rig.path()));
+        // A write-back throws the data away before the commit.
+        let script = format!(
+            "mount -o no_prefetch_block_bitmaps {disk} {point} && \
+             dd if=/dev/zero bs=64k count=1 conv=fsync status=none of={point}/file && \
+             {} real -- sync --file-system {point}",
+            binary()
+        );
+        let run = place.run(&[], &["sh", "-c", &script]);
+        let unmounted = finish(Command::new("umount").arg(point));
+        assert_eq!(run.status.code(), Some(125), "{run:?}");
+        assert!(run.stderr.contains("Structure needs cleaning"), "{run:?}");
+        assert!(unmounted.status.success(), "{unmounted:?}");
+    });
+}
+
+/// Returns an image of an ext4 that has counted `errors`.
+fn counted(place: &Place, name: &str, errors: u32) -> String {
+    let image = place.path(name);
+    File::create(&image).unwrap().set_len(24 << 20).unwrap();
+    assert!(finish(Command::new("mkfs.ext4").arg("-qF").arg(&image)).status.success());
+    let request = format!("set_super_value error_count {errors}");
+    assert!(finish(Command::new("debugfs").args(["-wR", &request]).arg(&image)).status.success());
+    text(&image).to_owned()
+}
+
+#[test]
+fn earlier_errors_of_another_file_system_on_the_same_device_do_not_fail_the_run() {
+    isolated(|place| {
+        let _lock = without_stalls();
+        let (first, second) = (counted(place, "first", 0), counted(place, "second", 5));
+        let point = place.path("point");
+        std::fs::create_dir(&point).unwrap();
+        let point = text(&point);
+        // The first file system ends unseen, with its mount namespace.
+        let script = format!(
+            "device=$(losetup --find --show {first}); trap \"losetup -d $device\" EXIT
+             unshare -m sh -c \"mount $device {point} && echo 1 >{point}/f && sync {point}/f\"
+             dd if={second} of=$device bs=1M status=none
+             mount $device {point}; echo 1 >{point}/f; sync {point}/f; umount {point}"
+        );
+        let run = place.run(&[], &["sh", "-ec", &script]);
+        assert_eq!((run.status.code(), run.stderr.as_str()), (Some(0), ""), "{run:?}");
+    });
+}

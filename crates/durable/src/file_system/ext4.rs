@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use synconce_probe::mounts::DeviceId;
 use synconce_probe::{device, super_block};
@@ -127,9 +127,33 @@ pub(super) fn has_journal(handle: BorrowedFd<'_>) -> Result<bool, Errno> {
     Ok(options.lines().any(|option| option.starts_with("data=")))
 }
 
-/// Returns the number of errors that the ext4 on `device` has counted.
-pub(crate) fn count_errors(device: DeviceId) -> Option<u64> {
-    super_block::errors(&Path::new("/sys/fs/ext4").join(name(device)?))
+/// The number of errors that an ext4 has counted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ErrorCount {
+    /// The number of the super block's directory in sysfs ([`super_block`]). Another file system
+    /// can be mounted later on the same device.
+    super_block: u64,
+    errors: u64,
+}
+
+impl ErrorCount {
+    /// Returns the count of the ext4 on `device`. Returns `None` if sysfs shows no ext4 there.
+    pub(crate) fn read(device: DeviceId) -> Option<Self> {
+        let directory = Path::new("/sys/fs/ext4").join(name(device)?);
+        let super_block = directory.metadata().ok()?.ino();
+        Some(Self { super_block, errors: super_block::errors(&directory)? })
+    }
+
+    /// Whether both counts are of one super block.
+    pub(crate) fn is_of_super_block_of(&self, other: &Self) -> bool {
+        self.super_block == other.super_block
+    }
+
+    /// Whether the super block has counted an error between `earlier` and this count.
+    pub(crate) fn has_grown_since(&self, earlier: &Self) -> bool {
+        // e2fsck(8) sets the number to 0.
+        self.is_of_super_block_of(earlier) && self.errors > earlier.errors
+    }
 }
 
 /// Returns the options of the file system on `device`, one a line.

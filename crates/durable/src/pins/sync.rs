@@ -1,6 +1,7 @@
 //! The sync of one pinned file system.
 
 use super::{Handle, Pin, open};
+use crate::file_system::ErrorCount;
 use crate::synced::{SyncFailure, Synced};
 use crate::{failures, file_system};
 use rustix::io::Errno;
@@ -58,15 +59,15 @@ impl Pin {
             _ => rustix::fs::syncfs(handle),
         }
     }
+
     /// Fails if ext4 has counted an error since the pin was made. It may then have thrown away data
     /// for which it found no place, which syncfs(2) does not report (`mpage_map_and_submit_extent`,
     /// Linux 6.18).
     fn find_new_errors(&self) -> Result<(), Errno> {
-        let (Some(before), Some(now)) = (self.errors, file_system::count_errors(self.device))
-        else {
+        let Some((before, now)) = self.errors.zip(ErrorCount::read(self.device)) else {
             return Ok(());
         };
         // ext4's EFSCORRUPTED, as fsync(2) returns it.
-        if now == before { Ok(()) } else { Err(Errno::UCLEAN) }
+        if now.has_grown_since(&before) { Err(Errno::UCLEAN) } else { Ok(()) }
     }
 }
