@@ -5,11 +5,17 @@ use super::sealed_scope::text;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::process::Command;
+use synconce_sys::overlay::kernel_is_at_least;
 use synconce_testkit::harness::{Place, binary, finish, isolated, without_stalls};
 use synconce_testkit::rig::Rig;
 
-/// Returns a disk with an ext4 of one group, whose map of used blocks is damaged. The kernel reads
-/// the map when it first needs a block.
+/// Returns the options of a mount whose map of used blocks the kernel reads when it first needs a
+/// block. Before Linux 5.13 it always waits until then, and does not know the option.
+fn late_map() -> &'static str {
+    if kernel_is_at_least(5, 13) { "no_prefetch_block_bitmaps" } else { "errors=continue" }
+}
+
+/// Returns a disk with an ext4 of one group, whose map of used blocks is damaged.
 fn damaged(place: &Place) -> Rig {
     let image = place.path("image");
     let file = File::create(&image).unwrap();
@@ -23,7 +29,7 @@ fn damaged(place: &Place) -> Rig {
     };
     let (size, map) = (number("Block size:"), number("Block bitmap at"));
     file.write_all_at(&vec![0xAA; size as usize], map * size).unwrap();
-    Rig::builder().image(image).mount_options("no_prefetch_block_bitmaps").up().unwrap()
+    Rig::builder().image(image).mount_options(late_map()).up().unwrap()
 }
 
 #[test]
@@ -52,9 +58,10 @@ fn data_that_an_ext4_throws_away_fail_the_run_that_mounted_it() {
         let (disk, point) = (text(rig.device()), text(rig.path()));
         // A write-back throws the data away before the commit.
         let script = format!(
-            "mount -o no_prefetch_block_bitmaps {disk} {point} && \
+            "mount -o {} {disk} {point} && \
              dd if=/dev/zero bs=64k count=1 conv=fsync status=none of={point}/file && \
              {} real -- sync --file-system {point}",
+            late_map(),
             binary()
         );
         let run = place.run(&[], &["sh", "-c", &script]);
