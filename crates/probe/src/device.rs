@@ -4,6 +4,7 @@ mod below;
 
 use crate::mounts::DeviceId;
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -220,6 +221,13 @@ fn is_counted(device: DeviceId) -> bool {
 pub fn identity(device: DeviceId) -> Option<String> {
     attribute(device, "size").filter(|size| size.trim() != "0")?;
     Some(attribute(device, "diskseq").unwrap_or_default())
+}
+
+/// Returns the kernel's name of the block device `device`: drivers name their directories in sysfs
+/// and /proc after it.
+pub fn name(device: DeviceId) -> Option<OsString> {
+    let link = std::fs::read_link(format!("/sys/dev/block/{device}")).ok()?;
+    link.file_name().map(ToOwned::to_owned)
 }
 
 /// Returns the device file of the block device `device`. devtmpfs names it after the kernel's

@@ -6,6 +6,7 @@
 //! fs/kernfs/dir.c), and shows the same number in every mount of sysfs. So a directory with the
 //! same number says that the file system has been mounted all the time.
 
+use crate::device;
 use crate::mounts::Mount;
 use std::fs;
 use std::io::ErrorKind;
@@ -29,12 +30,11 @@ pub fn directory(mount: &Mount) -> Option<(PathBuf, u64)> {
             directories.find(|directory| directory.join(&device).exists())?
         }
         name => {
-            let device = fs::read_link(format!("/sys/dev/block/{}", mount.device)).ok()?;
+            let device = device::name(mount.device)?;
             // The driver of ext4 mounts ext2 and ext3, too.
             let drivers = [name, "ext4"].map(|driver| Path::new("/sys/fs").join(driver));
-            let mut directories =
-                drivers.iter().map(|driver| Some(driver.join(device.file_name()?)));
-            directories.find_map(|directory| directory.filter(|directory| directory.is_dir()))?
+            let mut directories = drivers.iter().map(|driver| driver.join(&device));
+            directories.find(|directory| directory.is_dir())?
         }
     };
     let number = fs::metadata(&directory).ok()?.ino();

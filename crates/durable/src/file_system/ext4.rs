@@ -6,7 +6,6 @@ use super::{below, device_of};
 use crate::mutant;
 use rustix::fs::{Mode, OFlags, ResolveFlags, StatVfsMountFlags};
 use rustix::io::Errno;
-use std::ffi::OsString;
 use std::fs::{self, File};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -139,7 +138,7 @@ pub(crate) struct ErrorCount {
 impl ErrorCount {
     /// Returns the count of the ext4 on `device`. Returns `None` if sysfs shows no ext4 there.
     pub(crate) fn read(device: DeviceId) -> Option<Self> {
-        let directory = Path::new("/sys/fs/ext4").join(name(device)?);
+        let directory = Path::new("/sys/fs/ext4").join(device::name(device)?);
         let super_block = directory.metadata().ok()?.ino();
         Some(Self { super_block, errors: super_block::errors(&directory)? })
     }
@@ -158,11 +157,5 @@ impl ErrorCount {
 
 /// Returns the options of the file system on `device`, one a line.
 fn options(device: DeviceId) -> Option<String> {
-    fs::read_to_string(Path::new("/proc/fs/ext4").join(name(device)?).join("options")).ok()
-}
-
-/// Returns the kernel's name of the block device `device`.
-fn name(device: DeviceId) -> Option<OsString> {
-    let link = fs::read_link(format!("/sys/dev/block/{device}")).ok()?;
-    link.file_name().map(ToOwned::to_owned)
+    fs::read_to_string(Path::new("/proc/fs/ext4").join(device::name(device)?).join("options")).ok()
 }
