@@ -80,8 +80,8 @@ fn root(place: &Place) -> Debian {
     fs::write(root.path("root/prerm"), PRERM).unwrap();
     root.sh(PACKAGES);
     root.sh(
-        "setpriv --reuid=1000 --regid=1000 --clear-groups synconce setup apt --check 2>/root/said \
-         && exit 9 || [ $? = 1 ]; grep -qx '.* by sudo synconce setup apt' /root/said",
+        "setpriv --reuid=1000 --regid=1000 --clear-groups synconce setup apt --check 2>/root/check \
+         && exit 9 || [ $? = 1 ]; grep -qx '.* by sudo synconce setup apt' /root/check",
     );
     root.sh("synconce setup apt --quiet && synconce setup apt --check");
     root
