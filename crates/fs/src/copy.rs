@@ -30,11 +30,25 @@ pub enum CopyMode {
     Reflink,
 }
 
+/// What becomes of the attributes by which overlays keep their own data (`trusted.overlay.*`,
+/// `user.overlay.*`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OverlayAttributes {
+    /// They are left out, and their files are named in the report: they would control an overlay
+    /// above the copy.
+    #[default]
+    LeftOut,
+    /// They are copied, for programs that find their own overlays in the copy.
+    Kept,
+}
+
 /// Options of a copy.
 #[derive(Debug, Clone)]
 pub struct CopyOptions {
     /// How content is copied.
     pub mode: CopyMode,
+    /// What becomes of attributes of overlays.
+    pub overlays: OverlayAttributes,
     /// Whether mounts below the source are copied. If not, they are named in the report, and
     /// the copy has an empty directory or file in their place.
     pub cross_mounts: bool,
@@ -54,6 +68,7 @@ impl Default for CopyOptions {
     fn default() -> Self {
         Self {
             mode: CopyMode::default(),
+            overlays: OverlayAttributes::default(),
             cross_mounts: false,
             skip_unreadable: false,
             except: None,

@@ -32,6 +32,9 @@ pub struct Fingerprint {
     pub entries: u64,
     /// The bytes that the tree takes on the disk; a file with several names counts once.
     pub bytes: u64,
+    /// The number of character devices 0:0, which are removed files to an overlay.
+    #[serde(default)]
+    pub whiteouts: u64,
     /// The directories: the root first, each parent before its children, and children in the
     /// order of names. A map of paths would grow with the square of a tree's depth.
     pub directories: Vec<Fingerprinted>,
@@ -96,6 +99,7 @@ pub fn fingerprint(
     Ok(Fingerprint {
         entries: sum.entries,
         bytes: (sum.blocks + linked + blocks) * 512,
+        whiteouts: sum.whiteouts,
         directories: order::ordered(sum.directories),
     })
 }
@@ -114,6 +118,7 @@ struct Fingerprinting<'a> {
 struct Sum {
     entries: u64,
     blocks: u64,
+    whiteouts: u64,
     /// The blocks of inodes with several names.
     linked: HashMap<(u32, u32, u64), u64>,
     directories: Vec<(u32, Fingerprinted)>,
@@ -199,6 +204,8 @@ impl Fingerprinting<'_> {
         };
         let kind = kind_of(&stat);
         at.node.data.add(&self.digest(name, &stat));
+        let number = (stat.stx_rdev_major, stat.stx_rdev_minor);
+        own.sum.whiteouts += u64::from(kind == FileType::CharacterDevice && number == (0, 0));
         if stat.stx_nlink > 1 && kind != FileType::Directory {
             let inode = (stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino);
             own.sum.linked.insert(inode, stat.stx_blocks);
@@ -281,6 +288,7 @@ impl<'a> Visitor for Fingerprinting<'a> {
         let mut sum = self.sum.lock().unwrap_or_else(PoisonError::into_inner);
         sum.entries += own.tally.total().0;
         sum.blocks += own.sum.blocks;
+        sum.whiteouts += own.sum.whiteouts;
         sum.linked.extend(own.sum.linked);
         sum.directories.append(&mut own.sum.directories);
     }

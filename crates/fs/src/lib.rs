@@ -27,7 +27,7 @@ pub use synconce_durable::error::Error;
 
 pub use self::checksums::{Checksums, ReadFrom, checksums, from_list, to_list};
 pub use self::compare::{ChangeKind, TreeDifference, compare};
-pub use self::copy::{CopyMode, CopyOptions, CopyReport, Inode, copy};
+pub use self::copy::{CopyMode, CopyOptions, CopyReport, Inode, OverlayAttributes, copy};
 pub use self::fingerprint::{Fingerprint, Fingerprinted, compare_fingerprints, fingerprint};
 pub use self::flags::unflag;
 pub use self::progress::{Progress, wait_until_ready};

@@ -71,17 +71,6 @@ impl Attributed for NamedFile {
     }
 }
 
-/// Calls `tell` with each attribute and its value. Attributes that the file system derives
-/// itself and overlay's own attributes are skipped.
-pub(crate) fn each<E>(
-    source: &impl Attributed,
-    failed: impl Fn(Errno) -> E,
-    tell: impl FnMut(&CStr, &[u8]) -> Result<(), E>,
-) -> Result<(), E> {
-    let wanted = |name: &CStr| !is_other_form(name) && !is_overlays(name.to_bytes());
-    each_of(source, wanted, failed, tell)
-}
-
 /// Calls `tell` with each attribute that is `wanted`, and its value.
 pub(crate) fn each_of<E>(
     source: &impl Attributed,
@@ -135,10 +124,12 @@ pub fn xattrs(directory: BorrowedFd<'_>) -> Result<BTreeMap<CString, Vec<u8>>, E
     all(&NamedFile::in_directory(directory, b"."))
 }
 
-/// Returns the attributes of a file as [`each`] reports them.
+/// Returns the attributes of a file. Attributes that the file system derives itself and overlay's own
+/// attributes are left out.
 pub(crate) fn all(file: &impl Attributed) -> Result<BTreeMap<CString, Vec<u8>>, Errno> {
     let mut found = BTreeMap::new();
-    each(file, identity, |name, value| {
+    let wanted = |name: &CStr| !is_other_form(name) && !is_overlays(name.to_bytes());
+    each_of(file, wanted, identity, |name, value| {
         found.insert(name.to_owned(), value.to_vec());
         Ok(())
     })?;
@@ -147,7 +138,7 @@ pub(crate) fn all(file: &impl Attributed) -> Result<BTreeMap<CString, Vec<u8>>, 
 
 /// Returns whether this is xfs's own form of an access list, which it lists for root beside
 /// `system.posix_acl_*`.
-fn is_other_form(name: &CStr) -> bool {
+pub(crate) fn is_other_form(name: &CStr) -> bool {
     name.to_bytes().starts_with(b"trusted.SGI_ACL_")
 }
 

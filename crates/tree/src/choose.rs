@@ -1,5 +1,6 @@
 //! Chooses the strategy of a tree on this host.
 
+use crate::layer;
 use crate::overlay;
 use crate::record::Layer;
 use crate::store::{SESSIONS, Store, open_directory};
@@ -14,6 +15,10 @@ use synconce_sys::reason;
 
 /// The strategies that are tried in order; a copy, which always works, is the fallback.
 const BY_CHOICE: [Strategy; 3] = [Strategy::Snapshot, Strategy::Overlay, Strategy::Reflink];
+
+const WHITEOUTS: &str = "it has character devices 0:0, which are removed files to an overlay";
+const SUBVOLUME: &str = "the tree is a btrfs subvolume; one that is imported with --strategy \
+                         overlay is not";
 
 /// Returns the strategy for clones of the stack `layers`: `wanted`, or the first of
 /// snapshot, overlay, reflink and copy that works.
@@ -54,7 +59,7 @@ pub(crate) fn choose_despite_whiteouts(
     store: &Store,
     wanted: Option<Strategy>,
 ) -> Result<Choice, Error> {
-    let why = "it has character devices 0:0, which are removed files to an overlay";
+    let why = WHITEOUTS;
     if let Some(strategy) = wanted {
         return Err(unsuitable(strategy, store.path(), why.to_owned()));
     }
@@ -105,23 +110,27 @@ fn can_snapshot(store: &Store, layers: &[Layer]) -> Result<String, String> {
     }
 }
 
-/// Returns whether a layer is a btrfs subvolume. Files in two subvolumes can have the same inode
-/// number, and an overlay shows the files under one device number: a program that preserves hard
-/// links would treat the two files as one.
-pub(crate) fn has_subvolumes(store: &Store, layers: &[Layer]) -> Result<bool, Error> {
+/// Returns why an overlay would not show `layers` as they are. Files in two subvolumes of btrfs can
+/// have the same inode number, and an overlay shows the files under one device number: a program
+/// that preserves hard links would treat the two files as one.
+pub(crate) fn why_no_overlay(
+    store: &Store,
+    layers: &[Layer],
+) -> Result<Option<&'static str>, Error> {
     for layer in layers {
         if is_subvolume(open_directory(&store.content(&layer.id))?.as_fd()) {
-            return Ok(true);
+            return Ok(Some(SUBVOLUME));
+        }
+        if layer::has_whiteouts(store, &layer.id)? {
+            return Ok(Some(WHITEOUTS));
         }
     }
-    Ok(false)
+    Ok(None)
 }
 
 fn can_overlay(store: &Store, layers: &[Layer]) -> Result<String, String> {
-    if has_subvolumes(store, layers).map_err(|error| error.to_string())? {
-        return Err("the tree is a btrfs subvolume; one that is imported with \
-                    --strategy overlay is not"
-            .to_owned());
+    if let Some(why) = why_no_overlay(store, layers).map_err(|error| error.to_string())? {
+        return Err(why.to_owned());
     }
     let directory =
         open_directory(&store.path().join(SESSIONS)).map_err(|error| error.to_string())?;

@@ -8,15 +8,17 @@ use crate::session::{Session, UPPER, WORK, is_busy};
 use crate::store::{CONTENT, Store, open_directory};
 use crate::strategy::Strategy;
 use crate::view;
-use rustix::fs::{Mode, OFlags, openat};
+use rustix::fs::{Dir, Mode, OFlags, openat};
 use rustix::io::Errno;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use synconce_durable::error::{Context, Error};
 use synconce_fs::Progress;
+use synconce_sys::overlay::place_of;
 
 /// The most directories that are compared with those below, to find whether a run has changed
 /// nothing.
@@ -68,19 +70,20 @@ impl<'a> Session<'a> {
         }
         // A mount point that was made for the command and removed leaves the directories above.
         let Some(directories) = only_directories(&upper)? else { return Ok(false) };
-        let below = view::view(self.store, &self.note.layers)?;
-        for directory in directories {
-            let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            match openat(&below, &directory, flags, Mode::empty()) {
-                Ok(below) => {
-                    let upper = open_directory(&upper.join(directory))?;
-                    if !overlay::is_same_directory(upper.as_fd(), below.as_fd())? {
-                        return Ok(false);
-                    }
-                }
+        let mut below: Vec<OwnedFd> = Vec::new();
+        for UpperDirectory { opened, parent, name } in directories {
+            let same = match below.get(parent) {
+                Some(above) => open_directory_in(above, &name),
+                None => Ok(view::view(self.store, &self.note.layers)?),
+            };
+            let same = match same {
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(false),
-                Err(errno) => return Err(Error::new("cannot open", &directory, errno)),
+                same => same.on("cannot open", &place_of(opened.as_fd()))?,
+            };
+            if !overlay::is_same_directory(opened.as_fd(), same.as_fd())? {
+                return Ok(false);
             }
+            below.push(same);
         }
         Ok(true)
     }
@@ -124,24 +127,50 @@ impl Session<'_, Frozen> {
     }
 }
 
-/// Returns the directories in `upper`, itself as `.` included, each before those in it. Returns
-/// `None` if there is anything else, or more than [`MOST_COMPARED`] directories.
-fn only_directories(upper: &Path) -> Result<Option<Vec<PathBuf>>, Error> {
-    let mut found = vec![PathBuf::from(".")];
+/// A directory of an upper directory, or the upper directory itself.
+struct UpperDirectory {
+    opened: OwnedFd,
+    /// The index of the directory above; the upper directory's own index.
+    parent: usize,
+    name: OsString,
+}
+
+/// Returns the directories in `upper`, itself included, each before those in it. Returns `None` if
+/// there is anything else, or more than [`MOST_COMPARED`] directories. Their paths may be longer
+/// than a system call accepts.
+fn only_directories(upper: &Path) -> Result<Option<Vec<UpperDirectory>>, Error> {
+    let (opened, name) = (open_directory(upper)?, OsString::new());
+    let mut found = vec![UpperDirectory { opened, parent: 0, name }];
     let mut next = 0;
-    while let Some(directory) = found.get(next).cloned() {
-        let path = upper.join(&directory);
-        for entry in fs::read_dir(&path).on("cannot read", &path)? {
+    while let Some(UpperDirectory { opened: directory, .. }) = found.get(next) {
+        let path = place_of(directory.as_fd());
+        let mut inner = Vec::new();
+        for entry in Dir::read_from(directory).on("cannot read", &path)? {
             let entry = entry.on("cannot read", &path)?;
-            let is_directory = entry.file_type().on("cannot look at", &entry.path())?.is_dir();
-            if !is_directory || found.len() == MOST_COMPARED {
+            let name = OsStr::from_bytes(entry.file_name().to_bytes());
+            if name == "." || name == ".." {
+                continue;
+            }
+            if found.len() + inner.len() == MOST_COMPARED {
                 return Ok(None);
             }
-            found.push(directory.join(entry.file_name()));
+            match open_directory_in(directory, name) {
+                Ok(opened) => {
+                    inner.push(UpperDirectory { opened, parent: next, name: name.to_owned() });
+                }
+                Err(Errno::NOTDIR | Errno::LOOP) => return Ok(None),
+                Err(errno) => return Err(Error::new("cannot open", &path.join(name), errno)),
+            }
         }
+        found.append(&mut inner);
         next += 1;
     }
     Ok(Some(found))
+}
+
+fn open_directory_in(directory: &OwnedFd, name: &OsStr) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    openat(directory, name, flags, Mode::empty())
 }
 
 /// Makes a layer of the directory `content`, which nothing writes to any more. The layer

@@ -28,9 +28,10 @@ impl Session<'_, Frozen> {
             Error::new("cannot keep a clone without a name", &self.directory(), Errno::INVAL)
         })?;
         let (store, layers) = (self.store, &self.state.layers);
-        // An overlay's layer holds only what was written, so its fingerprint is quick. A whole
+        // Shows whether the next run may be by overlay. On btrfs a whole copy is a subvolume, above
+        // which no run is by overlay, and whose fingerprint takes a transaction. So there a whole
         // copy gets its fingerprint at the commit.
-        if self.note.strategy == Strategy::Overlay {
+        if self.note.strategy == Strategy::Overlay || !store.is_btrfs() {
             self.fingerprint(progress)?;
         }
         let _lock = store.lock()?;

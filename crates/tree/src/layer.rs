@@ -8,7 +8,7 @@ mod tests;
 pub use self::alteration::Alteration;
 use self::snapshot::SnapshotFingerprint;
 use crate::pin::{Pin, TO_COMMIT, TO_COMPARE};
-use crate::record::Layer;
+use crate::record::{Layer, LayerContent};
 use crate::store::{LAYERS, Store, encode, is_id, names_in, open_directory, read, write_lightly};
 use rustix::fs::Mode;
 use rustix::io::Errno;
@@ -23,6 +23,8 @@ use synconce_fs::{Fingerprint, Progress, threads};
 use synconce_sys::btrfs;
 
 const FINGERPRINT: &str = "fingerprint.json";
+/// A mark in the directory of a layer that is a whole tree: the tree has character devices 0:0.
+const WHITEOUTS: &str = "whiteouts";
 /// The most syncs before btrfs's number of a snapshot is given up.
 const MOST_SYNCS: u32 = 4;
 
@@ -39,8 +41,14 @@ enum LayerFingerprint {
     Entries(Fingerprint),
 }
 
+impl LayerFingerprint {
+    fn has_whiteouts(&self) -> bool {
+        matches!(self, Self::Entries(entries) if entries.whiteouts > 0)
+    }
+}
+
 /// Takes the fingerprint of each of `layers` that has none yet. A layer that only the note of a run
-/// names may have none: a fingerprint costs one statx(2) for each entry, or a sync for a snapshot.
+/// names may have none, on btrfs: there a fingerprint takes a transaction.
 pub(crate) fn fingerprint_all(
     store: &Store,
     layers: &[Layer],
@@ -50,6 +58,9 @@ pub(crate) fn fingerprint_all(
         let path = fingerprint_path(store, &layer.id);
         if !path.exists() {
             let fingerprint = take_fingerprint(store, &layer.id, TO_COMMIT, progress)?;
+            if layer.content == LayerContent::Whole && fingerprint.has_whiteouts() {
+                write_lightly(&store.layer(&layer.id).join(WHITEOUTS), b"")?;
+            }
             write_lightly(&path, &encode(&fingerprint, &path)?)?;
         }
     }
@@ -104,6 +115,12 @@ pub(crate) fn fingerprint_path(store: &Store, id: &str) -> PathBuf {
 /// Returns whether layer `id` has a fingerprint.
 pub(crate) fn has_fingerprint(store: &Store, id: &str) -> bool {
     fingerprint_path(store, id).exists()
+}
+
+/// Returns whether the whole tree in layer `id` has character devices 0:0, if its entries were
+/// looked at.
+pub(crate) fn has_whiteouts(store: &Store, id: &str) -> Result<bool, Error> {
+    replace::exists(&store.layer(id).join(WHITEOUTS))
 }
 
 /// Returns whether layer `id` is a snapshot with btrfs's number as its fingerprint, which only a

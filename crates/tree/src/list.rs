@@ -13,7 +13,8 @@ pub struct ListedTree {
     /// The tree's record.
     pub record: TreeRecord,
     /// Bytes on the disk in layers that no other tree uses. None if the entries of a layer were
-    /// not looked at yet: a whole copy that is not committed, or a snapshot that was not verified.
+    /// not looked at yet: on btrfs, a whole copy that is not committed, or a snapshot that was not
+    /// verified.
     pub own: Option<u64>,
     /// Bytes on the disk in layers that other trees use as well.
     pub shared: Option<u64>,

@@ -204,7 +204,7 @@ pub(crate) fn strategy_of(
         Strategy::Snapshot if source.layers.len() != 1 => {
             Ok(choose(store, &source.layers, None)?.strategy)
         }
-        Strategy::Overlay if choose::has_subvolumes(store, &source.layers)? => {
+        Strategy::Overlay if choose::why_no_overlay(store, &source.layers)?.is_some() => {
             Ok(choose(store, &source.layers, None)?.strategy)
         }
         strategy => Ok(strategy),

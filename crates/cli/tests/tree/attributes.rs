@@ -3,29 +3,31 @@
 
 use crate::everything;
 use crate::roots;
-use crate::site::{Site, for_each_strategy, limit, same, times};
+use crate::site::{Site, disk, for_each_strategy, limit, on, same, times};
 use libtest_mimic::Trial;
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use synconce_testkit::harness::Place;
-use synconce_testkit::harness::{Need, trials_on};
+use synconce_testkit::harness::{Need, trial, trials_on};
 use synconce_testkit::manifest::{FileKind, Manifest, diff};
 use synconce_testkit::process;
-use synconce_testkit::rig::FsKind;
+use synconce_testkit::rig::{FsKind, Rig};
 
 const NEEDS: [Need; 2] =
     [Need::File("/bin/busybox", "busybox-static"), Need::Program("tar", "tar")];
 
 pub fn trials() -> Vec<Trial> {
-    let trials = [
+    let mut trials = vec![trial(of_overlays_in_a_tree_are_kept, &on(FsKind::Xfs, &NEEDS))];
+    let of_kinds = [
         trials_on(&FsKind::ALL, of_a_directory_are_kept, &NEEDS),
         trials_on(&FsKind::ALL, of_a_tar_are_kept, &NEEDS),
         trials_on(&FsKind::ALL, a_clone_is_one_file_system, &NEEDS),
         trials_on(&FsKind::ALL, a_diff_lists_every_change, &NEEDS),
     ];
-    trials.into_iter().flatten().collect()
+    trials.extend(of_kinds.into_iter().flatten());
+    trials
 }
 
 /// Makes a root with every attribute in it.
@@ -249,4 +251,28 @@ fn tells_the_difference(site: &Site<'_>, names: [&str; 2], first: &Manifest, sec
     let (missing, excess) = (&least - &found, &found - &most);
     let how = site.strategy();
     assert!(missing.is_empty() && excess.is_empty(), "{how}, {names:?}: {missing:?}, {excess:?}");
+}
+
+/// The storage of a container engine in a tree is overlays, whose directories have attributes.
+fn of_overlays_in_a_tree_are_kept(place: &Place) {
+    let source = roots::small(place, "source");
+    let rig = disk(place, Rig::builder().fs(FsKind::Xfs).size(512 << 20));
+    for strategy in ["reflink", "copy"] {
+        let site = Site::new(place, rig.path(), Some(strategy));
+        site.import("base", &source);
+        site.clone_of("base", "work");
+        let mounted = |script: &str| {
+            let options = "lowerdir=lower,upperdir=upper,workdir=work";
+            site.sh("work", &format!("cd /mnt; mount -t overlay -o {options} o m; {script}"))
+        };
+        site.sh("work", "cd /mnt; mkdir lower upper work m lower/d; echo >lower/d/removed");
+        mounted("rm -r m/d; mkdir m/d; echo >m/d/new");
+        assert_eq!(mounted("ls m/d"), "new\n", "{strategy}");
+        site.well(&["commit", "work"]);
+        assert_eq!(mounted("ls m/d"), "new\n", "{strategy}");
+        let exported = site.well(&["export", "work", site.fresh("to").to_str().unwrap()]);
+        let named = ["have attributes of overlays, which are left out", "mnt/upper/d"];
+        assert!(named.iter().all(|part| exported.stderr.contains(part)), "{exported:?}");
+    }
+    rig.down().unwrap();
 }

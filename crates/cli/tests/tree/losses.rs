@@ -30,6 +30,7 @@ pub fn trials() -> Vec<Trial> {
         trial(a_loss_that_another_store_of_a_user_meets_is_not_forgotten, &users::NEEDS),
         trial(a_loss_is_not_forgotten_if_an_older_version_began_the_changes, &NEEDS),
         trial(changes_that_an_unmount_wrote_out_are_not_believed, &on_all(&NEEDS)),
+        trial(changes_that_cannot_be_read_for_a_moment_are_not_lost, &NEEDS),
     ]
 }
 
@@ -321,4 +322,29 @@ fn is_refused(site: &Site<'_>, tree: &str, why: &str) {
     for _ in 0..2 {
         site.refused(125, &["commit", tree], &[why, &hint]);
     }
+}
+
+fn changes_that_cannot_be_read_for_a_moment_are_not_lost(place: &Place) {
+    let source = roots::small(place, "source");
+    let (rig, site) = Site::on_disk(place, Rig::builder().size(64 << 20).passthrough(false));
+    site.import("base", &source);
+    site.clone_of("base", "work");
+    site.sh("work", "echo new >/data/new");
+    rig.unmount().unwrap();
+    rig.mount().unwrap();
+    // All that `list` reads is in memory, but for the directories of the layers.
+    for directory in ["", "trees", "open", "sessions", "layers", "trash"] {
+        for entry in fs::read_dir(site.store().join(directory)).unwrap() {
+            let entry = entry.unwrap();
+            if entry.file_type().unwrap().is_file() {
+                fs::read(entry.path()).unwrap();
+            }
+        }
+    }
+    rig.disk().fail(Fault::reads()).unwrap();
+    site.refused(125, &["list"], &["cannot look at", "input/output error"]);
+    rig.disk().recover().unwrap();
+    assert_eq!(site.sh("work", "cat /data/new"), "new\n");
+    drop(site);
+    rig.down().unwrap();
 }

@@ -19,6 +19,7 @@ pub fn trials() -> Vec<Trial> {
         trial(a_source_that_changes_is_refused_unless_that_is_tolerated, &NEEDS),
         trial(a_store_in_an_imported_directory_is_left_out, &NEEDS),
         trial(a_device_that_an_overlay_takes_for_a_removal_is_named, &NEEDS),
+        trial(a_device_that_a_run_by_copy_made_is_not_hidden_by_an_overlay, &NEEDS),
         trial(a_squash_keeps_how_clones_are_made_and_where_they_came_from, &NEEDS),
         trial(a_squash_of_one_layer_does_nothing_and_says_so, &NEEDS),
         trial(an_archive_whose_program_is_missing_names_the_package, &NEEDS),
@@ -117,9 +118,33 @@ fn a_device_that_an_overlay_takes_for_a_removal_is_named(place: &Place) {
         let differences = site.diff(name, "work");
         assert!(!differences.iter().any(|(kind, _)| *kind == 'D'), "{differences:?}");
         site.remove("work");
+        let by_overlay: [&[&str]; 2] = [
+            &["clone", "--strategy", "overlay", name, "other"],
+            &["run", "--from", name, "--strategy", "overlay", "--", "true"],
+        ];
+        by_overlay.iter().for_each(|words| site.refused(125, words, &["0:0"]));
     }
     let asked = ["import", "--strategy", "overlay", "other", source.to_str().unwrap()];
     site.refused(125, &asked, &["0:0"]);
+}
+
+/// docs/trees.md: `--strategy copy` of one run, as overlays refuse to make such a device.
+fn a_device_that_a_run_by_copy_made_is_not_hidden_by_an_overlay(place: &Place) {
+    let site = with_base(place);
+    let make = ["--strategy", "copy", "--", "mknod", "/data/strange", "c", "0", "0"];
+    let by_copy = |words: &[&str]| drop(site.well(&[words, &make].concat()));
+    let see = "test -c /data/strange; echo >>/data/new";
+    site.clone_of("base", "work");
+    by_copy(&["run", "work"]);
+    site.sh("work", see);
+    site.well(&["commit", "work"]);
+    site.sh("work", see);
+    by_copy(&["run", "--from", "base", "--commit", "made"]);
+    site.from("made", see);
+    site.clone_of("made", "clone");
+    site.sh("clone", see);
+    // A clone of `base` is an overlay, as before.
+    site.well(&["run", "--from", "base", "--strategy", "overlay", "--", "true"]);
 }
 
 fn a_squash_keeps_how_clones_are_made_and_where_they_came_from(place: &Place) {

@@ -23,6 +23,7 @@ pub fn trials() -> Vec<Trial> {
         trial(no_process_is_left_by_a_run, &NEEDS),
         trial(a_run_is_kept_or_discarded_by_its_option, &NEEDS),
         trial(a_run_that_changes_nothing_leaves_the_tree_as_committed, &NEEDS),
+        trial(a_run_that_makes_directories_beyond_the_longest_path_keeps_them, &NEEDS),
         trial(a_run_that_was_killed_is_reported_once_and_undone, &NEEDS),
     ]
 }
@@ -74,6 +75,20 @@ fn a_run_that_changes_nothing_leaves_the_tree_as_committed(place: &Place) {
         assert_eq!((shown.status.code(), &shown.stdout[..]), (Some(1), change), "{script}");
         site.well(&["discard", "same"]);
     }
+}
+
+fn a_run_that_makes_directories_beyond_the_longest_path_keeps_them(place: &Place) {
+    let site = with_base(place);
+    site.clone_of("base", "clone");
+    // In the tree the path has 4,085 bytes. In the store it has more than 4,096.
+    let deep = "cd /data; n=$(printf %0203d 0); for _ in $(seq 20); do mkdir $n; cd $n; done";
+    site.sh("clone", deep);
+    let added = site.diff("base", "clone").into_iter().filter(|(kind, _)| *kind == 'A');
+    assert_eq!(added.count(), 20);
+    // The time of the lowest directory alone.
+    site.well(&["commit", "clone"]);
+    site.sh("clone", &format!("{}; touch -d @7 .", deep.replace("mkdir $n;", "")));
+    site.sh("clone", &format!("{}; stat -c %Y . | grep -x 7", deep.replace("mkdir $n;", "")));
 }
 
 fn a_run_ends_as_its_command(place: &Place) {

@@ -246,7 +246,9 @@ impl<R: Read> Reader<R> {
     /// Reads the content of an extended header.
     fn text(&mut self, header: &Header) -> Result<Vec<u8>, Error> {
         self.expect(Extensions::plain_size(header))?;
-        if self.left > LONGEST {
+        // Headers for all members stay in memory.
+        let kept: usize = self.for_all.iter().map(Vec::len).sum();
+        if self.left > LONGEST.saturating_sub(kept as u64) {
             return Err(self.damaged("the header behind this member is too long"));
         }
         let mut text = Vec::new();

@@ -10,8 +10,9 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
+use super::OverlayAttributes;
 use crate::owners::why_not_owned;
-use crate::xattrs::{Attributed, NamedFile, Open, each};
+use crate::xattrs::{Attributed, NamedFile, Open, each_of, is_other_form, is_overlays};
 use synconce_sys::namespace::is_first_user_namespace;
 use synconce_sys::process::umask;
 
@@ -23,6 +24,7 @@ pub(super) struct Maker {
     umask: u32,
     /// Overflow uid and gid; None in the initial user namespace.
     nobody: Option<(u32, u32)>,
+    overlays: OverlayAttributes,
 }
 
 /// An act that failed on the target.
@@ -32,12 +34,12 @@ pub(super) type FailedAct = (&'static str, io::Error);
 const ALL: u32 = 0o7777;
 
 impl Maker {
-    pub fn this() -> Self {
+    pub fn this(overlays: OverlayAttributes) -> Self {
         let uid = rustix::process::geteuid().as_raw();
         let gid = rustix::process::getegid().as_raw();
         // Without it, every mode is set.
         let umask = umask().unwrap_or(0o777);
-        Self { uid, gid, umask, nobody: nobody() }
+        Self { uid, gid, umask, nobody: nobody(), overlays }
     }
 
     /// Returns whether the owner or group may be an unmapped id, which cannot be kept.
@@ -144,16 +146,23 @@ impl Maker {
         source: &impl Attributed,
         target: &impl Attributed,
     ) -> Result<Whole, FailedAct> {
-        let mut whole = Whole(true);
+        let mut whole = Whole { permitted: true, of_overlays: true };
         let read = failed("cannot read the extended attributes for");
-        each(source, read, |name, value| match target.set(name, value) {
-            // A property that only btrfs has.
-            Err(Errno::OPNOTSUPP) if name.to_bytes().starts_with(b"btrfs.") => Ok(()),
-            Err(errno) if self.may_not_set(name, errno) => {
-                whole = Whole(false);
-                Ok(())
+        let wanted = |name: &CStr| !is_other_form(name);
+        each_of(source, wanted, read, |name, value| {
+            if self.overlays == OverlayAttributes::LeftOut && is_overlays(name.to_bytes()) {
+                whole.of_overlays = false;
+                return Ok(());
             }
-            result => result.map_err(failed("cannot set an extended attribute of")),
+            match target.set(name, value) {
+                // A property that only btrfs has.
+                Err(Errno::OPNOTSUPP) if name.to_bytes().starts_with(b"btrfs.") => Ok(()),
+                Err(errno) if self.may_not_set(name, errno) => {
+                    whole.permitted = false;
+                    Ok(())
+                }
+                result => result.map_err(failed("cannot set an extended attribute of")),
+            }
         })?;
         Ok(whole)
     }
@@ -173,7 +182,12 @@ impl Maker {
 
 /// Whether a file has all of its attributes.
 #[must_use]
-pub(super) struct Whole(pub bool);
+pub(super) struct Whole {
+    /// False if this process may not set one of them.
+    pub permitted: bool,
+    /// False if attributes of overlays were left out.
+    pub of_overlays: bool,
+}
 
 /// Returns a function that makes the failure of `act` from its errno.
 fn failed(act: &'static str) -> impl Fn(Errno) -> FailedAct {

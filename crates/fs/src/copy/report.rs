@@ -25,6 +25,8 @@ pub struct CopyReport {
     /// Entries that lack attributes: extended attributes that only root of the initial user
     /// namespace may set, or an access list with ids that are not mapped in this namespace.
     pub attributes: Vec<PathBuf>,
+    /// Entries whose attributes of overlays were left out ([`super::OverlayAttributes`]).
+    pub overlays: Vec<PathBuf>,
     /// Files and directories that this process may not read (`EACCES`) and that were left out.
     pub unreadable: Vec<PathBuf>,
     /// The directory that was left out as asked, if it is there.
@@ -48,6 +50,7 @@ impl CopyReport {
         self.flagged.extend(other.flagged);
         self.devices.extend(other.devices);
         self.attributes.extend(other.attributes);
+        self.overlays.extend(other.overlays);
         self.whiteouts.extend(other.whiteouts);
         self.unreadable.extend(other.unreadable);
         self.excepted.extend(other.excepted);
@@ -62,6 +65,7 @@ impl CopyReport {
             &mut self.flagged,
             &mut self.devices,
             &mut self.attributes,
+            &mut self.overlays,
             &mut self.whiteouts,
             &mut self.unreadable,
             &mut self.excepted,

@@ -60,7 +60,7 @@ impl<'a> Copying<'a> {
         Ok(Self {
             root,
             mounts,
-            maker: Maker::this(),
+            maker: Maker::this(options.overlays),
             content: ContentCopier::new(mode),
             links: Links::new(),
             target,
@@ -127,8 +127,11 @@ impl<'a> Copying<'a> {
         name: &CStr,
         whole: &Whole,
     ) {
-        if !whole.0 {
+        if !whole.permitted {
             own.report.attributes.push(below(at.node.path_to(name)));
+        }
+        if !whole.of_overlays {
+            own.report.overlays.push(below(at.node.path_to(name)));
         }
     }
 

@@ -221,6 +221,21 @@ fn sizes_in_extended_headers_count_and_wrong_ones_are_refused() {
 }
 
 #[test]
+fn headers_for_all_members_take_a_limited_memory() {
+    let mut header = tar::Header::new_ustar();
+    header.set_entry_type(tar::EntryType::XGlobalHeader);
+    let length = 40 << 20;
+    header.set_size(length);
+    header.set_cksum();
+    let text = format!("{length} comment={}\n", "a".repeat(length as usize - 18));
+    let global = [header.as_bytes(), text.as_bytes()].concat();
+    let archive = |count: usize| [global.repeat(count), pax_file("file", &[])].concat();
+    unpacked_in(tempfile::tempdir().unwrap().path(), &archive(1)).unwrap();
+    let why = "the header behind this member is too long";
+    assert_eq!(refused(&archive(2)), format!("cannot unpack the archive: {why}"));
+}
+
+#[test]
 fn an_image_is_refused_with_a_hint() {
     let id = "0123456789abcdef".repeat(4);
     for (layer, index) in [

@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
-use synconce_fs::{CopyMode, CopyOptions, CopyReport, Progress};
+use synconce_fs::{CopyMode, CopyOptions, CopyReport, OverlayAttributes, Progress};
 use synconce_sys::btrfs;
 
 impl<'a> Session<'a, Begun> {
@@ -75,7 +75,9 @@ impl<'a> Session<'a, Begun> {
     fn copy(&self, mode: CopyMode, progress: &dyn Progress) -> Result<(), Error> {
         let target = open_directory(&self.make_whole(self.note.strategy)?)?;
         let view = view::view(self.store, &self.note.layers)?;
-        let options = CopyOptions { mode, ..CopyOptions::default() };
+        // Overlays that a container engine in the tree has made.
+        let overlays = OverlayAttributes::Kept;
+        let options = CopyOptions { mode, overlays, ..CopyOptions::default() };
         let report = synconce_fs::copy(view.as_fd(), target.as_fd(), &options, progress)?;
         settled(&report, &self.directory())
     }

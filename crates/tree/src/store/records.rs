@@ -145,11 +145,14 @@ impl Store {
         if open.boot_epoch.is_over(&self.boot_epoch()?) && !mutant::is("tree-open-believed") {
             return Ok(Opened::Lost);
         }
-        let mut contents = open.layers.iter().map(|layer| self.content(&layer.id));
-        Ok(match contents.find(|content| !content.exists()) {
-            Some(content) => Opened::Missing(content),
-            None => Opened::Yes(open.layers),
-        })
+        for layer in &open.layers {
+            let content = self.content(&layer.id);
+            // After a read error the content may still be there.
+            if !replace::exists(&content)? {
+                return Ok(Opened::Missing(content));
+            }
+        }
+        Ok(Opened::Yes(open.layers))
     }
 
     /// Returns the stack in the note of `name`, if there is a readable note.

@@ -199,6 +199,7 @@ pub(super) fn notices(report: &CopyReport) -> Vec<String> {
         named(&report.devices, "are device nodes, left out: this user may not make them"),
         named(&report.unreadable, "cannot be read by this user, and are left out"),
         named(&report.excepted, "is the store itself, and is left out"),
+        named(&report.overlays, "have attributes of overlays, which are left out"),
         named(&report.attributes, "are without attributes or lists that this user may not set"),
     ];
     all.into_iter().flatten().collect()

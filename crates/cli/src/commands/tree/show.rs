@@ -30,8 +30,8 @@ struct ShownTree<'a> {
     strategy: &'a str,
     /// Why this strategy was chosen.
     reason: &'a str,
-    /// Bytes that a removal of this tree frees; null for a whole copy that is not committed, and
-    /// for a snapshot that was not verified.
+    /// Bytes that a removal of this tree frees; null on btrfs for a whole copy that is not
+    /// committed, and for a snapshot that was not verified.
     own: Option<u64>,
     /// Bytes that other trees use as well.
     shared: Option<u64>,
