@@ -3,6 +3,8 @@
 use libtest_mimic::Trial;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
 use synconce_testkit::harness::{Place, finish, trial};
 
 pub fn trials() -> Vec<Trial> {
@@ -23,7 +25,10 @@ impl Daemon {
         let mut daemon = Command::new("sh");
         // The shell waits for its input, which stays open.
         let daemon = daemon.arg0(name).args(["-c", "read line", word]);
-        Self(daemon.stdin(Stdio::piped()).spawn().expect("a shell"))
+        let daemon = daemon.stdin(Stdio::piped()).spawn().expect("a shell");
+        // The kernel counts the start of a process in ticks of 10 ms.
+        thread::sleep(Duration::from_millis(20));
+        Self(daemon)
     }
 }
 
