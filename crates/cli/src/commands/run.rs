@@ -1,8 +1,10 @@
 //! `synconce run`
 
 mod addresses;
+mod build_daemons;
 mod clients;
 mod hints;
+mod inner;
 mod preloads;
 mod privileges;
 mod script;

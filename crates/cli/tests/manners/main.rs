@@ -4,6 +4,7 @@
 //! Every test runs isolated (see `harness::isolated`), as root. A test whose program is not
 //! installed is ignored, and prints why.
 
+mod build_daemons;
 mod errors;
 mod ids;
 mod lines;
@@ -17,6 +18,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let of_files = [
+        build_daemons::trials(),
         errors::trials(),
         ids::trials(),
         lines::trials(),

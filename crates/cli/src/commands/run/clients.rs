@@ -1,12 +1,12 @@
 //! Commands that are clients of a daemon: the daemon makes their syncs, outside of the run.
 
 use super::addresses::{DaemonHost, Variables, host_of_engine, split_at_verb};
+use super::inner::of_inner;
 use super::servers::asks_server;
-use crate::commands::wrappers::{Wrapper, file_name, parts, script_of};
+use crate::commands::wrappers::file_name;
 use std::ffi::OsString;
 use std::path::Path;
 use synconce_setup::{Engine, HeldDaemon};
-use synconce_sys::search::SYSTEM_DIRECTORIES;
 
 /// The daemon that makes the syncs of a command.
 #[derive(Debug)]
@@ -34,43 +34,12 @@ pub(super) enum HoldRequest {
 /// on which host the daemon is.
 pub(super) fn daemon_of(command: &[OsString], variables: Variables<'_>) -> Option<DaemonOfClient> {
     let words: Vec<_> = command.iter().filter_map(|word| word.to_str()).collect();
-    of_words(&words, variables)
+    of_inner(&words, variables, &of_client)
 }
 
-/// Skips the programs that start the command in their arguments, such as sudo.
-fn of_words(words: &[&str], variables: Variables<'_>) -> Option<DaemonOfClient> {
-    let is_assignment = |word: &&str| word.contains('=') && !word.starts_with('-');
-    if words.first().is_some_and(is_assignment) {
-        return of_words(&[&["env"], words].concat(), variables);
-    }
-    let (program, words) = words.split_first()?;
-    let program = file_name(program);
-    if let Some(script) = script_of(program, words) {
-        let parts = parts(script);
-        let [only] = &parts[..] else { return None };
-        return of_words(&only.iter().map(String::as_str).collect::<Vec<_>>(), variables);
-    }
-    if let Some(wrapper) = Wrapper::of(program, words) {
-        let Wrapper { options, inner, .. } = wrapper;
-        // sudo(8) drops the caller's variables, unless -E or --preserve-env is given.
-        let is_preserved = |word: &&str| word.starts_with("--preserve-env");
-        let keeps = !matches!(program, "sudo" | "doas")
-            || wrapper.has_flag('E')
-            || options.iter().any(is_preserved);
-        let given = |name: &str| {
-            let value = |word: &&str| word.strip_prefix(name)?.strip_prefix('=').map(str::to_owned);
-            let value = options.iter().rev().find_map(value);
-            let value = value.or_else(|| keeps.then(|| variables(name)).flatten());
-            // sudo searches directories of its own (`secure_path` in sudoers(5)).
-            value.or_else(|| (!keeps && name == "PATH").then(|| SYSTEM_DIRECTORIES.join(":")))
-        };
-        return of_words(inner, &given);
-    }
-    of_client(program, words, variables)
-}
-
-/// Returns the daemon of the client `program` with the arguments `words`.
-fn of_client(program: &str, words: &[&str], variables: Variables<'_>) -> Option<DaemonOfClient> {
+/// Returns the daemon of the client at `path` with the arguments `words`.
+fn of_client(path: &str, words: &[&str], variables: Variables<'_>) -> Option<DaemonOfClient> {
+    let program = file_name(path);
     if asks_server(program, words, variables) {
         // The hint for a server is the same on every host.
         let (name, host, request) = ("the server", DaemonHost::Here, HoldRequest::NotNeeded);

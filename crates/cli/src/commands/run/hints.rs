@@ -1,6 +1,7 @@
 //! Hints after a run that ended without an error of its own, or could not start.
 
 use super::addresses::{self, DaemonHost};
+use super::build_daemons;
 use super::clients::{DaemonOfClient, HoldRequest, daemon_of};
 use super::list;
 use super::script;
@@ -144,6 +145,11 @@ pub(super) fn work_of_a_daemon(finished: &Finished, is_sealed: bool, command: &[
     };
     if finished.error.is_some() || !held_nothing {
         return;
+    }
+    if let Some(daemon) = build_daemons::older_than_run(command) {
+        let name = format!("{} (pid {})", daemon.name, daemon.pid);
+        notice(&format!("nothing was held: {name} does the syncs, and is not part of the run"));
+        return notice(&format!("hint: {}; then run the command again", daemon.stop));
     }
     let Some((daemon, is_set_up)) = daemon_that_syncs(command) else { return };
     let on = match &daemon.host {

@@ -1,0 +1,87 @@
+//! Build tools that leave the work to a daemon, which may be older than the run.
+
+use super::inner::of_inner;
+use crate::commands::wrappers::file_name;
+use crate::text::shell;
+use std::ffi::OsString;
+use std::os::unix::fs::MetadataExt;
+use synconce_sys::procfs::{self, Stat};
+
+/// The daemon of a build tool.
+#[derive(Debug)]
+pub(super) struct BuildDaemon {
+    pub(super) name: &'static str,
+    pub(super) pid: u32,
+    /// The command line that ends the daemon.
+    pub(super) stop: String,
+}
+
+/// Returns the daemon that did the work of `command`, if it is a build and the daemon was started
+/// before this process. A newer daemon of the tool is one that the run has started.
+pub(super) fn older_than_run(command: &[OsString]) -> Option<BuildDaemon> {
+    let words: Vec<_> = command.iter().filter_map(|word| word.to_str()).collect();
+    let (tool, stop) = of_inner(&words, &|_| None, &|path, words, _| tool_of(path, words))?;
+    let own = Stat::of_this_process()?.began()?;
+    let daemons: Vec<_> = procfs::pids().filter(|pid| tool.is_daemon(*pid)).collect();
+    let is_older =
+        |pid: &u32| Stat::read(*pid).and_then(|stat| stat.began()).is_some_and(|began| began < own);
+    let pid = daemons.iter().all(is_older).then(|| daemons.first().copied())??;
+    Some(BuildDaemon { name: tool.name(), pid, stop })
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tool {
+    Bazel,
+    Gradle,
+}
+
+impl Tool {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Bazel => "the Bazel server",
+            Self::Gradle => "the Gradle daemon",
+        }
+    }
+
+    /// Whether the process is a daemon of this tool, and belongs to the user of this process.
+    fn is_daemon(self, pid: u32) -> bool {
+        let is_own = std::fs::metadata(format!("/proc/{pid}"))
+            .is_ok_and(|meta| meta.uid() == rustix::process::geteuid().as_raw());
+        let words = procfs::words(pid, "cmdline").unwrap_or_default();
+        is_own
+            && match self {
+                // The server's name for itself has that of the workspace.
+                Self::Bazel => words.first().is_some_and(|word| word.starts_with("bazel(")),
+                Self::Gradle => words.iter().any(|word| word == GRADLE),
+            }
+    }
+}
+
+/// The main class of a Gradle daemon.
+const GRADLE: &str = "org.gradle.launcher.daemon.bootstrap.GradleDaemon";
+/// The commands of Bazel that build.
+const BUILDS: [&str; 4] = ["build", "coverage", "run", "test"];
+/// Options with which no daemon builds.
+const WITHOUT_DAEMON: [&str; 8] =
+    ["--batch", "--dry-run", "--help", "--no-daemon", "--status", "--stop", "--version", "-m"];
+
+/// Returns the tool at `path` whose daemon builds with the arguments `words`, and the command line
+/// that ends the daemon.
+fn tool_of(path: &str, words: &[&str]) -> Option<(Tool, String)> {
+    if words.iter().any(|word| WITHOUT_DAEMON.contains(word)) {
+        return None;
+    }
+    let line = |options: &[&str], stop: &str| {
+        let words = [&[path], options, &[stop]].concat();
+        shell(&words.into_iter().map(str::to_owned).collect::<Vec<_>>())
+    };
+    match file_name(path) {
+        "gradle" | "gradlew" => Some((Tool::Gradle, line(&[], "--stop"))),
+        "bazel" | "bazelisk" => {
+            // The options before the verb choose the server.
+            let verb = words.iter().position(|word| BUILDS.contains(word))?;
+            Some((Tool::Bazel, line(&words[..verb], "shutdown")))
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,90 @@
+//! Build tools whose daemon does the work: a run holds nothing of a daemon that is older.
+
+use libtest_mimic::Trial;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+use synconce_testkit::harness::{Place, finish, trial};
+
+pub fn trials() -> Vec<Trial> {
+    vec![
+        trial(a_build_by_an_older_daemon_gets_the_line_that_ends_the_daemon, &[]),
+        trial(a_build_without_an_older_daemon_gets_no_notice, &[]),
+    ]
+}
+
+/// The main class of a Gradle daemon.
+const GRADLE: &str = "org.gradle.launcher.daemon.bootstrap.GradleDaemon";
+
+/// A process with the command line of a daemon. It ends with the value.
+struct Daemon(Child);
+
+impl Daemon {
+    fn start(name: &str, word: &str) -> Self {
+        let mut daemon = Command::new("sh");
+        // The shell waits for its input, which stays open.
+        let daemon = daemon.arg0(name).args(["-c", "read line", word]);
+        let daemon = daemon.stdin(Stdio::piped()).spawn().expect("a shell");
+        // The kernel counts the start of a process in ticks of 10 ms.
+        thread::sleep(Duration::from_millis(20));
+        Self(daemon)
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.0.kill().expect("our own child");
+        self.0.wait().expect("our own child");
+    }
+}
+
+/// Returns what a run of `line` prints, whose program is a script of that name. The script syncs if
+/// its last word is `sync`.
+fn run(place: &Place, line: &str) -> String {
+    let words: Vec<_> = line.split(' ').collect();
+    let at = words.iter().position(|word| word.starts_with("./")).expect("a script");
+    let script = "#!/bin/sh\nfor word; do :; done\nif [ \"$word\" = sync ]; then sync .; fi\n";
+    let name = words[at].trim_start_matches("./");
+    place.write(name, script);
+    place.bare(&["chmod", "+x", name]);
+    let ended = finish(&mut place.held(&[], &words));
+    assert!(ended.status.success(), "{line}: {ended:?}");
+    ended.stderr
+}
+
+fn a_build_by_an_older_daemon_gets_the_line_that_ends_the_daemon(place: &Place) {
+    let gradle = Daemon::start("java", GRADLE);
+    let bazel = Daemon::start("bazel(x)", "--output_base=/x");
+    for (line, daemon, pid, stop) in [
+        ("./gradlew test", "the Gradle daemon", gradle.0.id(), "./gradlew --stop"),
+        ("timeout 60 ./gradle", "the Gradle daemon", gradle.0.id(), "./gradle --stop"),
+        ("./bazel test //...", "the Bazel server", bazel.0.id(), "./bazel shutdown"),
+        (
+            "./bazelisk --output_user_root /a build x",
+            "the Bazel server",
+            bazel.0.id(),
+            "./bazelisk --output_user_root /a shutdown",
+        ),
+    ] {
+        let wanted = format!(
+            "synconce: nothing was held: {daemon} (pid {pid}) does the syncs, and is not part of \
+             the run\nsynconce: hint: {stop}; then run the command again\n"
+        );
+        assert_eq!(run(place, line), wanted, "{line}");
+    }
+    for line in [
+        "./gradlew --no-daemon test",
+        "./gradlew test sync",
+        "./bazel --batch test x",
+        "./bazel info",
+    ] {
+        assert_eq!(run(place, line), "", "{line}");
+    }
+}
+
+fn a_build_without_an_older_daemon_gets_no_notice(place: &Place) {
+    for line in ["./gradlew test", "./bazel test x"] {
+        assert_eq!(run(place, line), "", "{line}");
+    }
+}
