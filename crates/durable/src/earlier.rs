@@ -5,7 +5,7 @@ use crate::marker::RUNS;
 use crate::record::boot_id;
 use crate::recovery::is_in_flight;
 use crate::state_file::{
-    PRIVATE, PUBLIC, StatePart, Unnamed, is_locked, open, open_directory, read, remove,
+    PRIVATE, PUBLIC, StatePart, Unnamed, lock_shared, open, open_directory, read, remove,
 };
 use rustix::fs::Mode;
 use serde::{Deserialize, Serialize};
@@ -90,9 +90,9 @@ fn is_interrupted(path: &Path) -> bool {
     open(path).is_ok_and(|file| !is_in_flight(&file, path)) && is_there(path)
 }
 
-/// Whether the file at `path` still exists and no run has locked it.
+/// Whether the file at `path` still exists and certainly no run has locked it.
 fn is_abandoned(path: &Path) -> bool {
-    open(path).is_ok_and(|file| !is_locked(&file)) && is_there(path)
+    open(path).is_ok_and(|file| lock_shared(&file).is_ok()) && is_there(path)
 }
 
 fn is_there(path: &Path) -> bool {

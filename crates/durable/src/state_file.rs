@@ -242,10 +242,19 @@ pub(crate) fn content(mut file: &File) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Returns whether another open file description has an exclusive lock on `file` (flock(2)). If
-/// not, takes a shared lock, which lasts until `file` is closed.
-pub fn is_locked(file: &File) -> bool {
-    rustix::fs::flock(file, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
+/// Takes a shared lock on `file` (flock(2)), which lasts until `file` is closed.
+///
+/// # Errors
+/// `EWOULDBLOCK` if another open file description has an exclusive lock, as a run has until it
+/// ends. Another error, such as `ENOLCK` of a file server, leaves open whether there is a run.
+pub fn lock_shared(file: &File) -> Result<(), Errno> {
+    rustix::fs::flock(file, FlockOperation::NonBlockingLockShared)
+}
+
+/// Returns whether a run has locked `file`. If not, takes a shared lock. If flock(2) fails for
+/// another reason, the file counts as not locked: a run that was interrupted is then not hidden.
+pub(crate) fn is_locked(file: &File) -> bool {
+    lock_shared(file) == Err(Errno::WOULDBLOCK)
 }
 
 #[cfg(test)]

@@ -16,6 +16,8 @@ const IN_FLIGHT: usize = 8;
 const DISCARDS: usize = 11;
 /// Reads, writes, discards and flushes.
 const COMPLETED: [usize; 4] = [0, WRITES, DISCARDS, 15];
+/// Sectors that were read, written and discarded.
+const TRANSFERRED: [usize; 3] = [2, 6, 13];
 
 /// Returns the number of bytes in the host's page cache that are dirty or being written back
 /// (`/proc/meminfo`), or 0 if it cannot be read.
@@ -36,8 +38,10 @@ fn dirty_in(meminfo: &str) -> u64 {
 }
 
 /// Returns a number that changes while the file system `device` on `source` is being written: the
-/// completed requests of its block devices, and of the disks below the files of loop devices. If no
-/// block device is known (zfs, overlay), the number is the host's dirty bytes.
+/// transferred sectors of its block devices, and of the disks below the files of loop devices with
+/// pending requests. Flushes do not count: each sync(2) on the host flushes the disk even of a
+/// frozen file system. If no block device is known (zfs, overlay), the number is the host's dirty
+/// bytes.
 pub fn movement(device: DeviceId, source: &str) -> u64 {
     below::Sample::new().movement_of_file_system(device, source)
 }
@@ -49,12 +53,21 @@ fn block_device(source: impl AsRef<Path>) -> Option<DeviceId> {
     Some(DeviceId { major: rustix::fs::major(rdev), minor: rustix::fs::minor(rdev) })
 }
 
-/// Returns the number of completed reads, writes, discards and flushes, from
+/// Returns the number of sectors that were read, written and discarded, from
 /// `/sys/dev/block/M:m/stat`.
-fn completed(device: DeviceId) -> Option<u64> {
-    let text = std::fs::read_to_string(format!("/sys/dev/block/{device}/stat")).ok()?;
-    let fields: Vec<u64> = text.split_whitespace().map_while(|f| f.parse().ok()).collect();
-    Some(COMPLETED.iter().filter_map(|at| fields.get(*at)).sum())
+fn transferred(device: DeviceId) -> Option<u64> {
+    let fields = numbers(&attribute(device, "stat")?);
+    Some(TRANSFERRED.iter().filter_map(|at| fields.get(*at)).sum())
+}
+
+/// Whether `device` has pending requests.
+fn is_busy(device: DeviceId) -> bool {
+    let fields = attribute(device, "stat").map(|text| numbers(&text));
+    fields.is_some_and(|fields| fields.get(IN_FLIGHT).is_some_and(|requests| *requests > 0))
+}
+
+fn numbers(text: &str) -> Vec<u64> {
+    text.split_whitespace().map_while(|word| word.parse().ok()).collect()
 }
 
 /// The progress of this machine's disks, from one sample to the next.

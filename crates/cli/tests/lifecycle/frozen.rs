@@ -2,7 +2,9 @@
 //! another says what Ctrl-C does.
 
 use rustix::process::Signal;
+use std::fs::File;
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use synconce_testkit::harness::{Place, StartedCommand, eventually, finish, isolated};
 use synconce_testkit::rig::Rig;
 
@@ -15,12 +17,12 @@ fn freeze(place: &Place, rig: &Rig) {
     assert!(frozen.status.success(), "{frozen:?}");
 }
 
-/// Thaws the file system of `rig`; also when a test fails, as a frozen one cannot be unmounted.
-struct Thaw<'a>(&'a Place, &'a Rig);
+/// Thaws the file system at a path; also when a test fails, as a frozen one cannot be unmounted.
+struct Thaw<'a>(&'a Place, &'a Path);
 
 impl Drop for Thaw<'_> {
     fn drop(&mut self) {
-        finish(self.0.command("fsfreeze").arg("-u").arg(self.1.path()));
+        finish(self.0.command("fsfreeze").arg("-u").arg(self.1));
     }
 }
 
@@ -53,7 +55,7 @@ fn ended_while_frozen(place: &Place, rig: &Rig) -> (StartedCommand, String) {
 fn the_end_of_a_run_says_that_it_waits_for_the_frozen_disk_of_its_marker() {
     isolated(|place| {
         let rig = rig();
-        let thaw = Thaw(place, &rig);
+        let thaw = Thaw(place, rig.path());
         let (run, text) = ended_while_frozen(place, &rig);
         drop(thaw);
         assert!(run.end().success(), "{}", run.text());
@@ -66,7 +68,7 @@ fn the_end_of_a_run_says_that_it_waits_for_the_frozen_disk_of_its_marker() {
 fn after_ctrl_c_a_run_whose_marker_waits_is_durable() {
     isolated(|place| {
         let rig = rig();
-        let thaw = Thaw(place, &rig);
+        let thaw = Thaw(place, rig.path());
         let (run, mut text) = ended_while_frozen(place, &rig);
         run.signal(Signal::INT).unwrap();
         assert_eq!(run.end().code(), Some(125), "{}", run.text());
@@ -91,7 +93,7 @@ fn after_ctrl_c_a_run_whose_marker_waits_is_durable() {
 fn a_run_that_held_nothing_does_not_wait() {
     isolated(|place| {
         let rig = rig();
-        let thaw = Thaw(place, &rig);
+        let thaw = Thaw(place, rig.path());
         let run = start(place, &rig, ": >begun; until [ -e frozen ]; do sleep 0.01; done; exit 3");
         eventually("the command has begun", || place.path("begun").exists());
         // A freeze in the run would make the marker durable.
@@ -108,7 +110,7 @@ fn a_run_that_held_nothing_does_not_wait() {
 fn ctrl_c_before_the_start_means_that_the_command_never_starts() {
     isolated(|place| {
         let rig = rig();
-        let thaw = Thaw(place, &rig);
+        let thaw = Thaw(place, rig.path());
         freeze(place, &rig);
         let run = start(place, &rig, "touch started");
         told(&run, &rig, "has not started");
@@ -129,7 +131,7 @@ fn rig_is_unmounted(place: &Place, rig: &Rig) -> bool {
 fn a_start_goes_on_after_the_thaw() {
     isolated(|place| {
         let rig = rig();
-        let thaw = Thaw(place, &rig);
+        let thaw = Thaw(place, rig.path());
         freeze(place, &rig);
         let run = start(place, &rig, "touch started");
         told(&run, &rig, "has not started");
@@ -141,22 +143,59 @@ fn a_start_goes_on_after_the_thaw() {
     });
 }
 
+/// Runs a command that holds a sync on the file system at `at` and freezes it. Asserts that the
+/// commit says that it stands still, while `others` is called again and again.
+fn assert_told(place: &Place, at: &Path, mut others: impl FnMut()) {
+    let thaw = Thaw(place, at);
+    let name = at.display();
+    let run = place.start(&format!("echo x >{name}/data; sync {name}/data; fsfreeze -f {name}"));
+    let text = format!(
+        "synconce: the commit waits for {name}: no progress for 10 seconds\n\
+         synconce: hint: if the file system is frozen: fsfreeze --unfreeze {name}\n"
+    );
+    eventually("it says that it waits", || {
+        others();
+        run.text().contains("hint: ")
+    });
+    assert_eq!(run.text(), text);
+    drop(thaw);
+    assert!(run.end().success(), "{}", run.text());
+}
+
 #[test]
 fn a_commit_that_stands_still_says_so() {
     isolated(|place| {
         let rig = rig();
-        let thaw = Thaw(place, &rig);
-        let at = rig.path().display();
-        let script = format!("echo x >{at}/data; sync {at}/data; fsfreeze -f {at}");
-        let run = place.start(&script);
-        let text = format!(
-            "synconce: the commit waits for {at}: no progress for 10 seconds\n\
-             synconce: hint: if the file system is frozen: fsfreeze --unfreeze {at}\n"
+        // Each sync(2) of another process flushes the disk of a frozen file system.
+        let mounted = File::open(rig.path()).unwrap();
+        let before = rig.disk().stats().unwrap();
+        assert_told(place, rig.path(), || rustix::fs::syncfs(&mounted).unwrap());
+        let flushes = (rig.disk().stats().unwrap() - before).flushes;
+        assert!(flushes > 10, "{flushes}");
+        drop(mounted);
+        rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_commit_to_a_file_on_a_busy_disk_says_that_it_stands_still() {
+    isolated(|place| {
+        let rig = Rig::builder().size(256 << 20).passthrough(false).up().unwrap();
+        let image = rig.path().join("image");
+        let image = image.display();
+        let make = format!(
+            "PATH=$PATH:/usr/sbin; mkdir mounted; truncate -s 64M {image}; mkfs.ext4 -q {image}
+             mount -o loop {image} mounted"
         );
-        eventually("it says that it waits", || run.text().contains("hint: "));
-        assert_eq!(run.text(), text);
-        drop(thaw);
-        assert!(run.end().success(), "{}", run.text());
+        let made = place.bare(&["sh", "-ec", &make]);
+        assert!(made.status.success(), "{made:?}");
+        let busy = rig.path().join("busy");
+        assert_told(place, &place.path("mounted"), || {
+            std::fs::write(&busy, [1; 4096]).unwrap();
+            File::open(&busy).unwrap().sync_all().unwrap();
+        });
+        let ended = place.bare(&["umount", "mounted"]);
+        assert!(ended.status.success(), "{ended:?}");
         rig.down().unwrap();
     });
 }

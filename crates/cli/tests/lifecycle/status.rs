@@ -229,3 +229,23 @@ fn the_command_to_repeat_begins_with_the_directory_of_the_run() {
         assert!(said.contains(&wanted), "{said}");
     });
 }
+
+/// As flock(2) does on a file server whose lock manager does not answer.
+#[test]
+fn a_status_that_cannot_read_a_lock_removes_no_file_of_a_living_run() {
+    isolated(|place| {
+        let run = place.start(": >begun; until [ -e go ]; do sleep 0.01; done");
+        eventually("the command has begun", || place.path("begun").exists());
+        let files = place.run_files();
+        assert_eq!(files.len(), 1, "{files:?}");
+        let mut strace = place.command("strace");
+        strace.args(["-f", "-o", "trace", "-e", "trace=flock", "-e", "inject=flock:error=ENOLCK"]);
+        let status = finish(strace.args([binary(), "status"]));
+        let trace = fs::read_to_string(place.path("trace")).unwrap();
+        assert!(trace.contains("ENOLCK"), "{trace}");
+        assert_eq!(place.run_files(), files, "{status:?}");
+        assert!(status.stdout.contains(" in-flight "), "{status:?}");
+        place.write("go", "");
+        assert!(run.end().success(), "{}", run.text());
+    });
+}

@@ -247,6 +247,13 @@ fn where_no_run_can_be_started_the_program_is_started_once_without_and_a_line_sa
             assert!(lines[0].starts_with("synconce: dpkg runs without a hold: "), "{said}");
             assert!(lines[0].contains(reason), "{said}");
         }
+        for option in ["", "--check"] {
+            let ended =
+                root.run(&["sh", "-c", &format!("umount /proc; synconce setup apt {option}")]);
+            let said = "synconce: but here apt runs without a hold: cannot start /proc/self/exe: \
+                        /proc is not mounted\nsynconce: hint: mount -t proc proc /proc\n";
+            assert!(ended.status.success() && ended.stderr.ends_with(said), "{ended:?}");
+        }
         // One line for apt and each dpkg that it starts, also where the script finds no program.
         for before in ["rm /usr/bin/synconce;", "PATH=/nonexistent"] {
             let words = "/usr/bin/apt-get install -y --reinstall /root/tasksel-1.deb";

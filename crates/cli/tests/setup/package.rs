@@ -80,6 +80,36 @@ fn a_removal_undoes_every_set_up_and_a_purge_leaves_nothing() {
     assert_eq!(before, place.snapshot());
 }
 
+/// apt can be the command of a run, by `synconce setup apt`. It then purges within that run.
+#[test]
+fn a_purge_keeps_the_marker_of_a_living_run() {
+    let place = place("package-in-a-run");
+    let runs = "var/lib/synconce/runs";
+    for file in ["living.json", "living.private", "dead.json", "dead.private", ".dead.json.new"] {
+        place.write(&format!("{runs}/{file}"), "{}");
+    }
+    let living = ["living.json", "living.private"].map(|name| {
+        let file = fs::File::open(place.root.join(runs).join(name)).unwrap();
+        file.try_lock().unwrap();
+        file
+    });
+    let left = || {
+        let entries = fs::read_dir(place.root.join(runs)).unwrap();
+        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    let purged = run(&place, POSTRM, "purge");
+    assert_eq!(purged.code, Some(0), "{purged:?}");
+    assert_eq!(left(), ["living.json", "living.private"]);
+    // A child process of another test has the descriptors until it executes its program.
+    for file in &living {
+        file.unlock().unwrap();
+    }
+    assert_eq!(run(&place, POSTRM, "purge").code, Some(0));
+    assert!(!place.root.join("var/lib/synconce").exists());
+}
+
 #[test]
 fn a_hold_in_force_keeps_the_package_and_is_named() {
     let place = place("package-in-force");

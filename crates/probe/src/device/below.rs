@@ -2,7 +2,7 @@
 //! flush of a loop device is one request: while it lasts, the kernel writes the whole dirty image
 //! to the disk of the file. A btrfs names one of its devices, and writes to all of them.
 
-use super::{block_device, completed, dirty_bytes, is_partition};
+use super::{block_device, dirty_bytes, is_busy, is_partition, transferred};
 use crate::mounts::{self, DeviceId, Mount};
 use std::cell::LazyCell;
 use std::collections::BTreeSet;
@@ -19,22 +19,23 @@ impl Sample {
     }
 
     /// Returns a number that changes while the file system `device` on `source` is being written:
-    /// the completed requests of its disks or, if no block device is known, the host's dirty bytes.
+    /// the transferred sectors of its disks or, if no block device is known, the host's dirty
+    /// bytes.
     pub fn movement_of_file_system(&self, device: DeviceId, source: &str) -> u64 {
         let mut disks = Disks::default();
         if disks.add_file_system(device, source, &self.0) {
-            disks.completed()
+            disks.transferred()
         } else {
             dirty_bytes()
         }
     }
 
     /// Returns a number that changes while a disk that has the file of the loop device `disk`, or
-    /// of one below it, completes requests.
+    /// of one below it, transfers sectors.
     pub fn movement_below(&self, disk: DeviceId) -> u64 {
         let mut disks = Disks::default();
         disks.look_below(disk, &self.0);
-        disks.completed()
+        disks.transferred()
     }
 }
 
@@ -46,14 +47,14 @@ struct Disks {
 }
 
 impl Disks {
-    fn completed(&self) -> u64 {
-        self.counted.iter().filter_map(|disk| completed(*disk)).sum()
+    fn transferred(&self) -> u64 {
+        self.counted.iter().filter_map(|disk| transferred(*disk)).sum()
     }
 
     /// Adds the disks of a file system. Returns whether a block device of it is known.
     fn add_file_system(&mut self, device: DeviceId, source: &str, mounts: &[Mount]) -> bool {
         let disks = match block_device(source) {
-            _ if completed(device).is_some() => vec![device],
+            _ if transferred(device).is_some() => vec![device],
             Some(disk) => devices_of_btrfs(disk).unwrap_or_else(|| vec![disk]),
             None => return false,
         };
@@ -64,7 +65,8 @@ impl Disks {
         true
     }
 
-    /// Adds the disks with the files of loop devices at or below `disk`. Other disks below do not
+    /// Adds the disks with the files of loop devices at or below `disk` that have pending requests.
+    /// Without a pending request, the disk of the file works for others. Other disks below do not
     /// count: a disk of device-mapper or md completes writes one by one, and shares its parts with
     /// other disks.
     fn look_below(&mut self, disk: DeviceId, mounts: &[Mount]) {
@@ -73,6 +75,7 @@ impl Disks {
             number_in(&part.path()).into_iter().for_each(|part| self.look_below(part, mounts));
         }
         let file = fs::read_to_string(sysfs.join("loop/backing_file")).ok();
+        let file = file.filter(|_| number_in(&sysfs).is_some_and(is_busy));
         // Another mount namespace may have the file.
         let above = |file: String| mounts::above(Path::new(file.trim_end_matches('\n')), mounts);
         let mount = file.and_then(above);

@@ -168,7 +168,8 @@ fn read(path: &Path) -> Option<Live> {
         return None;
     }
     let file = state_file::open(path).ok()?;
-    if !state_file::is_locked(&file) {
+    // An error leaves open whether the run lives; the removal of its file would hide it.
+    if state_file::lock_shared(&file).is_ok() {
         // The directory may belong to any user (SYNCONCE_RUNTIME_DIR): a file that is no run
         // file is not removed. A run file that may not be removed is skipped.
         if state_file::read::<PublicContent>(&file).is_ok() {

@@ -5,6 +5,7 @@ use crate::arguments::Setup;
 use crate::commands::error::CommandError;
 use crate::text::say;
 use std::fs;
+use std::io::ErrorKind;
 use std::process::{Command, Stdio};
 use synconce_setup::apt::{self, Plan};
 use synconce_setup::error::Error;
@@ -52,8 +53,9 @@ fn set_up(arguments: &Setup, host: &Host) -> Result<SetupReport, Error> {
             let path = path.display();
             report.notes.push(format!("{path}: can be changed by other users than root"));
         }
-        let why = is_set_up.then(|| why_not_held(host)).flatten();
-        report.notes.extend(why.map(|why| format!("but here apt runs without a hold: {why}")));
+        if is_set_up {
+            report.notes.extend(notes_if_not_held(host));
+        }
         return Ok(report);
     }
     if !plan.missing.is_empty() {
@@ -71,14 +73,32 @@ fn set_up(arguments: &Setup, host: &Host) -> Result<SetupReport, Error> {
     } else {
         "from now on, each call that changes packages is a run".to_owned()
     });
-    let why = why_not_held(host);
-    report.notes.extend(why.map(|why| format!("but here apt runs without a hold: {why}")));
+    report.notes.extend(notes_if_not_held(host));
     Ok(report)
+}
+
+/// Returns what to print if no call of apt can be a run here.
+fn notes_if_not_held(host: &Host) -> Vec<String> {
+    let Some(NotHeld { why, remedy }) = why_not_held(host) else { return Vec::new() };
+    let hint = remedy.map(|command| format!("hint: {command}"));
+    [format!("but here apt runs without a hold: {why}")].into_iter().chain(hint).collect()
+}
+
+/// Why no call of apt can be a run here, and the command that helps.
+struct NotHeld {
+    why: String,
+    remedy: Option<&'static str>,
+}
+
+impl From<String> for NotHeld {
+    fn from(why: String) -> Self {
+        Self { why, remedy: None }
+    }
 }
 
 /// Tries a run, as the wrappers do (`wrapper.sh`), and returns why no call of apt can be a run
 /// here. Only root installs packages, and another root may get other rights.
-fn why_not_held(host: &Host) -> Option<String> {
+fn why_not_held(host: &Host) -> Option<NotHeld> {
     if !host.is_running() || !rustix::process::geteuid().is_root() {
         return None;
     }
@@ -89,7 +109,11 @@ fn why_not_held(host: &Host) -> Option<String> {
     let mut trial = Command::new("/proc/self/exe");
     let trial = trial.args(["run", "--quiet", "--", "cat", STATUS]).stdin(Stdio::null()).output();
     match trial {
-        Err(error) => Some(format!("cannot start /proc/self/exe: {error}")),
+        Err(error) if error.kind() == ErrorKind::NotFound => Some(NotHeld {
+            why: "cannot start /proc/self/exe: /proc is not mounted".to_owned(),
+            remedy: Some("mount -t proc proc /proc"),
+        }),
+        Err(error) => Some(format!("cannot start /proc/self/exe: {error}").into()),
         Ok(ran) if ran.status.success() => {
             // The trial may report an interrupted run, which is reported only once.
             let said = String::from_utf8_lossy(&ran.stderr);
@@ -99,13 +123,14 @@ fn why_not_held(host: &Host) -> Option<String> {
             (!is_same).then(|| {
                 "a run sets no_new_privs here, for lack of CAP_SYS_ADMIN: sudo would fail in scripts"
                     .to_owned()
+                    .into()
             })
         }
         Ok(ran) => {
             let said = String::from_utf8_lossy(&ran.stderr);
             let mut lines = said.lines().filter_map(|line| line.strip_prefix("synconce: "));
             let error = lines.rfind(|line| !line.starts_with("hint: "));
-            Some(error.unwrap_or("a run fails").to_owned())
+            Some(error.unwrap_or("a run fails").to_owned().into())
         }
     }
 }
