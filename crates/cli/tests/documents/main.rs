@@ -41,6 +41,7 @@ fn main() -> ExitCode {
         }),
         Trial::test("links::anchors_are_those_of_github", || all(links::wrong_anchors())),
         Trial::test("map::files_and_modules_exist", || all(map::gone())),
+        Trial::test("map::names_each_module", || all(map::unnamed())),
         Trial::test("map::modules_use_each_other_in_no_circle", || all(circles::found())),
         Trial::test("map::a_planted_circle_is_found", || {
             circles::planted();

@@ -39,7 +39,7 @@ fn quoted(line: &str) -> Option<&str> {
 }
 
 /// Returns all files of Rust and all shell scripts below the directories `src` of `crates`.
-fn sources(crates: &Path) -> Vec<PathBuf> {
+pub fn sources(crates: &Path) -> Vec<PathBuf> {
     let entries = |directory: &Path| -> Vec<PathBuf> {
         let entries = fs::read_dir(directory).expect("a directory of sources");
         entries.map(|entry| entry.expect("an entry").path()).collect()
