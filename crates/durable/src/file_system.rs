@@ -1,5 +1,6 @@
 //! Syncs a file system, and fails if the file system has stopped writing.
 
+mod disk;
 mod ext4;
 mod xfs;
 
@@ -30,9 +31,9 @@ const XFS: u64 = 0x5846_5342;
 /// Syncs the file system of the file or directory `handle`.
 ///
 /// syncfs(2) alone returns success on a file system that an error made read-only. Before Linux
-/// 5.17 it also does so on one that was shut down (`sync_filesystem`). On XFS and on an ext4
-/// without a journal, it can leave data in the write cache of the disk. Counts a failed sync in
-/// [`failures`], for later commits.
+/// 5.17 it also does so on one that was shut down (`sync_filesystem`). On XFS, and on an ext4
+/// without a journal on its own disk, it can leave data in the write cache of the disk. Counts a
+/// failed sync in [`failures`], for later commits.
 ///
 /// # Errors
 /// The kernel reported a write-back error, or has stopped writing the file system.
@@ -52,7 +53,7 @@ pub(crate) fn sync_by(handle: BorrowedFd<'_>, owned: &[PathBuf]) -> Result<(), E
     let is_silent = match magic {
         // syncfs(2) succeeds once a checkpoint has failed (`f2fs_sync_fs`, 6.18); fsync(2) fails.
         F2FS => true,
-        EXT4 => !ext4::has_journal(handle)?,
+        EXT4 => !ext4::has_internal_journal(handle)?,
         _ => false,
     };
     let is_read_only = rustix::fs::fstatvfs(handle)?.f_flag.contains(StatVfsMountFlags::RDONLY);
@@ -60,7 +61,13 @@ pub(crate) fn sync_by(handle: BorrowedFd<'_>, owned: &[PathBuf]) -> Result<(), E
         find_stop(handle)?;
     }
     match magic {
-        EXT4 => find_aborted_journal(handle, owned),
+        EXT4 => {
+            if is_silent {
+                // fsync(2) above flushes only if it finds no change of the directory to commit.
+                disk::flush(device_of(handle)?).unwrap_or(Ok(()))?;
+            }
+            find_aborted_journal(handle, owned)
+        }
         XFS => xfs::flush(handle, owned),
         _ => Ok(()),
     }

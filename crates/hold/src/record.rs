@@ -138,9 +138,8 @@ impl HoldRecord {
     /// Returns the first held path that exists without the mark of its overlay: a backup, or a
     /// snapshot from before the hold, was restored.
     pub(crate) fn restored(&self) -> Result<Option<PathBuf>, Error> {
-        // A stop or a recovery may have removed the marks. After a lost write the hold is unclean
-        // in any case.
-        if self.ending || self.has_noted_failure() {
+        // A stop or a recovery may have removed the marks.
+        if self.ending {
             return Ok(None);
         }
         for (place, spot) in self.places()?.iter().zip(&self.spots) {

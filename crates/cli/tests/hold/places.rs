@@ -355,6 +355,9 @@ fn a_snapshot_that_was_restored_is_not_set_aside_unasked() {
         // A snapshot has the inode numbers and the times of birth.
         sh(place, &format!("mv {root} {root}.new; btrfs subvolume snapshot {root}.old {root}"));
         fixture.fails("recover", &[RESTORED, "hold recover t --keep"]);
+        // A missing file beside the marker says that the disk lost writes, before the snapshot.
+        fs::remove_file(place.path("state/holds/t.intact")).unwrap();
+        fixture.fails("recover", &["and the disk lost writes", RESTORED]);
         assert_eq!(fixture.state(), "interrupted");
         fixture.ok("recover --keep");
         fixture.ok("start");

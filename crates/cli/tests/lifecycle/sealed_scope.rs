@@ -25,7 +25,7 @@ pub(super) fn recorded() -> Rig {
 }
 
 /// Returns the disk of `rig` after a power cut at the end of its held run.
-fn cut(rig: &Rig) -> Replay {
+pub(super) fn cut(rig: &Rig) -> Replay {
     let recording = rig.recording().unwrap();
     let end = recording.log().unwrap().mark(END).unwrap();
     let replay = recording.replay().up().unwrap();

@@ -1,11 +1,13 @@
 //! A commit flushes the write cache of the disk, also where syncfs(2) leaves data there.
 
-use super::sealed_scope::{END, SIZE, TEXT, file_after_cut, text};
+use super::sealed_scope::{END, SIZE, TEXT, cut, file_after_cut, text};
 use std::fs::{self, File};
+use std::io::Write;
 use std::os::unix::fs::chown;
 use std::process::Command;
 use synconce_testkit::harness::{Place, binary, finish, isolated, without_stalls};
-use synconce_testkit::rig::{FsKind, Rig};
+use synconce_testkit::process::Finished;
+use synconce_testkit::rig::{Event, EventKind, FsKind, Rig};
 
 /// Overwrites the file `$1/file`, and syncs it. Before, a real sync of `$1/other` writes the times
 /// of the first file: then only its data are still to be written.
@@ -70,5 +72,73 @@ fn a_file_on_an_ext4_without_a_journal_is_durable() {
             succeed(&rig, place, words, script);
             assert_eq!(file_after_cut(&rig).as_deref(), Some(TEXT), "{words:?}");
         }
+    });
+}
+
+/// Returns a recorded disk without a file system that is mounted.
+fn unmounted(size: u64) -> Rig {
+    let rig = Rig::builder().size(size).record(true).up().unwrap();
+    rig.unmount().unwrap();
+    rig
+}
+
+fn command(words: &[&str]) -> Finished {
+    finish(Command::new(words[0]).args(&words[1..]))
+}
+
+#[test]
+fn all_that_is_written_to_an_ext4_with_its_journal_on_another_disk_is_flushed() {
+    isolated(|place| {
+        let _lock = without_stalls();
+        let (journal, data) = (unmounted(SIZE), unmounted(SIZE));
+        let made =
+            command(&["mkfs.ext4", "-qF", "-Ojournal_dev", "-b4096", text(journal.device())]);
+        assert!(made.status.success(), "{made:?}");
+        let device = format!("-Jdevice={}", text(journal.device()));
+        let made = command(&["mkfs.ext4", "-qF", "-b4096", &device, text(data.device())]);
+        assert!(made.status.success(), "{made:?}");
+        data.mount().unwrap();
+        let script = "printf %s 0123456789abcdef | dd of=\"$1/file\" conv=fsync status=none";
+        succeed(&data, place, &[binary(), "run", "--"], script);
+        let log = data.recording().unwrap().log().unwrap();
+        let end = log.mark(END).unwrap();
+        let unflushed = &log.events()[log.durable(end)..end];
+        let is_write = |event: &Event| matches!(event.what, EventKind::Write { .. });
+        assert!(!unflushed.iter().any(is_write), "{unflushed:?}");
+    });
+}
+
+/// Whether the kernel mounts an XFS with a realtime device (`CONFIG_XFS_RT`). Prints that the test
+/// is skipped if not.
+fn has_realtime() -> bool {
+    let symbols = fs::read_to_string("/proc/kallsyms").unwrap();
+    let has_any = symbols.contains(" xfs_rtmount_inodes");
+    if !has_any {
+        let why = "this kernel mounts none; those of scripts/kernels do";
+        let _ = writeln!(std::io::stderr(), "SKIPPED: an XFS with a realtime device: {why}");
+    }
+    has_any
+}
+
+#[test]
+fn a_file_on_the_realtime_device_of_an_xfs_is_durable() {
+    if !has_realtime() {
+        return;
+    }
+    isolated(|place| {
+        let _lock = without_stalls();
+        let (realtime, data) = (unmounted(SIZE), unmounted(320 << 20));
+        let device = format!("rtdev={}", text(realtime.device()));
+        let format = ["mkfs.xfs", "-qf", "-r", &device, "-d", "rtinherit=1", text(data.device())];
+        let made = command(&format);
+        assert!(made.status.success(), "{made:?}");
+        let mount = ["mount", "-t", "xfs", "-o", &device, text(data.device()), text(data.path())];
+        let mounted = command(&mount);
+        assert!(mounted.status.success(), "{mounted:?}");
+        let script = "printf %s 0123456789abcdef | dd of=\"$1/file\" conv=fsync status=none";
+        succeed(&data, place, &[binary(), "run", "--"], script);
+        realtime.disk().mark(END).unwrap();
+        let disk = fs::read(cut(&realtime).device()).unwrap();
+        assert!(disk.chunks(4096).any(|block| block.starts_with(TEXT.as_bytes())));
     });
 }

@@ -118,12 +118,19 @@ fn journal_on(device: DeviceId) -> Option<JournalState> {
     Some(if is_finished { JournalState::Finished } else { JournalState::Unfinished })
 }
 
-/// Whether the file system of `handle` certainly has a journal: only then its options have the mode
-/// of the data. Without a journal syncfs(2) flushes the disk before it writes the last metadata
-/// (`ext4_sync_fs`, and then `sync_blockdev` in `sync_filesystem`).
-pub(super) fn has_journal(handle: BorrowedFd<'_>) -> Result<bool, Errno> {
-    let options = options(device_of(handle)?).unwrap_or_default();
-    Ok(options.lines().any(|option| option.starts_with("data=")))
+/// Whether the file system of `handle` certainly has its journal on its own disk, in the inode
+/// `EXT4_JOURNAL_INO` (`jbd2_journal_init_inode`).
+///
+/// Without a journal syncfs(2) flushes the disk before it writes the last metadata (`ext4_sync_fs`,
+/// and then `sync_blockdev` in `sync_filesystem`). With a journal on another disk, it and fsync(2)
+/// may not flush the disk of the data: Linux 6.1 expects a flush by a commit of the journal that
+/// flushes its own disk alone (`jbd2_trans_will_send_data_barrier`). Linux 6.18 flushes.
+pub(super) fn has_internal_journal(handle: BorrowedFd<'_>) -> Result<bool, Errno> {
+    let Some(mut journal) = device::name(device_of(handle)?) else {
+        return Ok(false);
+    };
+    journal.push("-8");
+    Ok(Path::new("/proc/fs/jbd2").join(journal).exists())
 }
 
 /// The number of errors that an ext4 has counted.

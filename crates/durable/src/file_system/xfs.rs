@@ -1,42 +1,49 @@
-//! The write cache of the disk of an XFS.
+//! The write caches of the disks of an XFS.
 //!
-//! syncfs(2) flushes the cache only by a write of the log (`xfs_fs_sync_fs`, Linux 6.18). The log
-//! has nothing to write for overwritten blocks if another sync has already written the times of
-//! their files.
+//! syncfs(2) flushes the disk of the data only by a write of the log (`xfs_fs_sync_fs`, Linux
+//! 6.18). The log has nothing to write for overwritten blocks if another sync has already written
+//! the times of their files. syncfs(2) never flushes the realtime device, which fsync(2) of a file
+//! there does.
 
-use super::{below, device_of};
-use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
+use super::{below, device_of, disk};
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use synconce_probe::device;
+use synconce_probe::mounts::{self, DeviceId};
 
-/// Flushes the disk of `handle`: as root by its block device, else by a new file without a name in
-/// the directory `handle`, or in one of `owned` and the directories above it. fsync(2) of a file
+/// Flushes the disks of `handle`: as root by their block devices, else by a new file without a name
+/// in the directory `handle`, or in one of `owned` and the directories above it. fsync(2) of a file
 /// flushes the disk, also if nothing was written to the file (`xfs_file_fsync`). fsync(2) of a
 /// directory does not.
 ///
 /// # Errors
-/// Those of fsync(2). A user without the right to any of these files flushes nothing.
+/// Those of fsync(2). A user without the right to any of these files flushes nothing; without the
+/// right to the block devices, not the realtime device.
 pub(super) fn flush(handle: BorrowedFd<'_>, owned: &[PathBuf]) -> Result<(), Errno> {
+    let device = device_of(handle)?;
+    let realtime = realtime_device(device).and_then(|path| disk::flush_at(&path));
+    realtime.unwrap_or(Ok(()))?;
+    if let Some(flushed) = disk::flush(device) {
+        return flushed;
+    }
     if is_file(handle)? {
         return rustix::fs::fsync(handle);
     }
-    let disk = device::node(device_of(handle)?).and_then(|path| open_disk(&path));
-    let unnamed = || {
-        let paths = [Path::new(".")].into_iter().chain(below(owned));
-        paths.into_iter().find_map(|path| make_unnamed(handle, path))
-    };
-    disk.or_else(unnamed).map_or(Ok(()), rustix::fs::fsync)
+    let paths = [Path::new(".")].into_iter().chain(below(owned));
+    let unnamed = paths.into_iter().find_map(|path| make_unnamed(handle, path));
+    unnamed.map_or(Ok(()), rustix::fs::fsync)
+}
+
+/// Returns the path of the realtime device, as it was given to mount(8). Returns `None` if there is
+/// none, or if this process does not see the mount.
+fn realtime_device(device: DeviceId) -> Option<PathBuf> {
+    let mounts = mounts::read("self").ok()?;
+    mounts.iter().find(|mount| mount.device == device)?.option("rtdev")
 }
 
 fn is_file(handle: BorrowedFd<'_>) -> Result<bool, Errno> {
     Ok(FileType::from_raw_mode(rustix::fs::fstat(handle)?.st_mode) == FileType::RegularFile)
-}
-
-fn open_disk(path: &Path) -> Option<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    rustix::fs::openat(CWD, path, flags, Mode::empty()).ok()
 }
 
 /// Makes a file without a name in the directory `path` below `directory`, on the same mount.
