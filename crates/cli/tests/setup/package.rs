@@ -85,6 +85,10 @@ fn a_removal_undoes_every_set_up_and_a_purge_leaves_nothing() {
     assert_eq!(after, place.snapshot());
     let removed = run(&place, PRERM, "remove");
     assert_eq!(removed.code, Some(0), "{removed:?}");
+    let mut undone: Vec<_> = removed.stdout.lines().collect();
+    undone.sort_unstable();
+    let names = ["containerd", "containerd --hold", "docker", "docker --hold"];
+    assert_eq!(undone, names.map(|name| format!("synconce: undone: synconce setup {name}")));
     assert_eq!(before, place.snapshot());
     fs::create_dir_all(place.root.join("var/lib/synconce/holds")).unwrap();
     assert_eq!(run(&place, POSTRM, "purge").code, Some(0));
