@@ -26,8 +26,10 @@ fn run(place: &TestRoot, script: &str, word: &str) -> EndedCommand {
     ] {
         script = script.replace(path, &format!("{root}{path}"));
     }
-    // Journals have paths without the root.
+    // Journals and wrappers have paths without the root.
     script = script.replace(r#"\"$file\""#, &format!(r#"\"${{file#{root}}}\""#));
+    script = script.replace("\"$program\"", &format!("\"{root}$program\""));
+    script = script.replace(" /usr/bin/", &format!(" {root}/usr/bin/"));
     let tools = place.root.join("var/tools");
     script = script.replace("PATH=/usr/bin:", &format!("PATH={}:", tools.display()));
     // Holds are of the running system only: their markers have a variable of their own.
@@ -49,13 +51,23 @@ fn run(place: &TestRoot, script: &str, word: &str) -> EndedCommand {
 /// Makes a system with a containerd and a dockerd.
 fn place(name: &str) -> TestRoot {
     let place = TestRoot::new(name);
+    fs::remove_dir_all(place.root.join("usr/local")).unwrap();
     for program in ["usr/bin/synconce", "usr/bin/containerd"] {
         place.program(program);
     }
+    symlink("synconce", place.root.join("usr/bin/synconce-oci")).unwrap();
     let unit = "[Service]\nExecStart=/usr/bin/containerd\n";
     place.write("lib/systemd/system/containerd.service", unit);
     place.write("etc/containerd/config.toml", "version = 2\n");
     place
+}
+
+/// Adds a dpkg.
+fn with_dpkg(place: &TestRoot) {
+    place.program("usr/bin/dpkg");
+    for path in ["status", "lock", "diversions"] {
+        place.write(&format!("var/lib/dpkg/{path}"), "");
+    }
 }
 
 #[test]
@@ -73,6 +85,10 @@ fn a_removal_undoes_every_set_up_and_a_purge_leaves_nothing() {
     assert_eq!(after, place.snapshot());
     let removed = run(&place, PRERM, "remove");
     assert_eq!(removed.code, Some(0), "{removed:?}");
+    let mut undone: Vec<_> = removed.stdout.lines().collect();
+    undone.sort_unstable();
+    let names = ["containerd", "containerd --hold", "docker", "docker --hold"];
+    assert_eq!(undone, names.map(|name| format!("synconce: undone: synconce setup {name}")));
     assert_eq!(before, place.snapshot());
     fs::create_dir_all(place.root.join("var/lib/synconce/holds")).unwrap();
     assert_eq!(run(&place, POSTRM, "purge").code, Some(0));
@@ -108,6 +124,45 @@ fn a_purge_keeps_the_marker_of_a_living_run() {
     }
     assert_eq!(run(&place, POSTRM, "purge").code, Some(0));
     assert!(!place.root.join("var/lib/synconce").exists());
+}
+
+#[test]
+fn set_ups_and_a_hold_of_another_copy_outlive_the_package() {
+    let place = place("package-copy");
+    with_dpkg(&place);
+    // Comes first: the set-ups call this copy.
+    for program in ["usr/local/bin/synconce", "usr/local/bin/synconce-oci"] {
+        place.program(program);
+    }
+    for words in [&["docker"][..], &["containerd", "--hold"], &["apt"]] {
+        assert_eq!(place.setup(words).code, Some(0));
+    }
+    let wrapper = place.read("usr/bin/dpkg");
+    place.write("usr/bin/dpkg", &of_another_version(&wrapper));
+    let before = place.snapshot();
+    for (script, word) in [(POSTINST, "configure"), (PRERM, "remove")] {
+        assert_eq!(run(&place, script, word).code, Some(0));
+        assert_eq!(before, place.snapshot(), "{word}");
+    }
+    let marker = "var/lib/synconce/holds/containerd.json";
+    place.write(marker, "{}");
+    let purged = run(&place, POSTRM, "purge");
+    assert!(purged.stderr.contains(&format!("/{marker} is left")), "{purged:?}");
+    assert!(place.root.join(marker).exists());
+    fs::remove_dir_all(place.root.join("var/lib/synconce/holds")).unwrap();
+    for words in [&["docker"][..], &["containerd", "--hold"], &["apt"]] {
+        let undone = place.setup(&[words, &["--undo"]].concat());
+        assert!(undone.code == Some(0) && !undone.stderr.contains("nothing"), "{undone:?}");
+    }
+
+    // Without that copy the set-ups do not work any more.
+    for words in [&["docker"][..], &["apt"]] {
+        assert_eq!(place.setup(words).code, Some(0));
+    }
+    fs::remove_dir_all(place.root.join("usr/local/bin")).unwrap();
+    assert_eq!(run(&place, PRERM, "remove").code, Some(0));
+    assert_eq!(place.read("usr/bin/dpkg"), "");
+    assert!(!place.read("etc/docker/daemon.json").contains("synconce"));
 }
 
 #[test]
@@ -212,10 +267,7 @@ fn a_set_up_that_cannot_be_undone_keeps_the_package_and_is_named() {
 #[test]
 fn an_upgrade_renews_the_wrappers_of_apt_and_an_install_makes_none() {
     let place = place("package-upgraded");
-    place.program("usr/bin/dpkg");
-    for (path, content) in [("status", ""), ("lock", ""), ("diversions", "")] {
-        place.write(&format!("var/lib/dpkg/{path}"), content);
-    }
+    with_dpkg(&place);
     let before = place.snapshot();
     let installed = run(&place, POSTINST, "configure");
     assert_eq!((installed.code, installed.stderr.as_str()), (Some(0), ""));
