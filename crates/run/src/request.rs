@@ -34,8 +34,10 @@ pub enum RequestError {
     NoRun,
     /// More than one run of this user is in flight.
     Several(Vec<RunRecord>),
-    /// No run of this id is in flight in this network namespace.
+    /// No run of this id is in flight.
     NotInFlight(String),
+    /// The run of this id was started in another network namespace, where its socket is.
+    InOtherNetwork(String),
     /// The run belongs to another user.
     OfAnotherUser(String),
     /// The socket of the run belongs to another user than its marker.
@@ -67,6 +69,10 @@ impl fmt::Display for RequestError {
             Self::NoRun => f.write_str("cannot commit: no run of yours is in flight"),
             Self::Several(_) => f.write_str("cannot choose a run: several of yours are in flight"),
             Self::NotInFlight(id) => write!(f, "cannot commit {id}: no such run is in flight"),
+            Self::InOtherNetwork(id) => write!(
+                f,
+                "cannot commit {id}: it was started in another network namespace, as of a container"
+            ),
             Self::OfAnotherUser(id) => {
                 write!(f, "cannot commit {id}: only its user and root may do that")
             }
@@ -158,6 +164,9 @@ fn ask_run(id: &str, owner: Option<u32>) -> Result<OwnedFd, RequestError> {
             RequestError::Call("cannot connect to the supervisor", errno)
         }
         _ if is_committing(Some(id)) => RequestError::Run(RunError::Over),
+        Unreached::Call(_) if in_flight().iter().any(|run| run.id == id) => {
+            RequestError::InOtherNetwork(id.to_owned())
+        }
         Unreached::Call(_) => RequestError::NotInFlight(id.to_owned()),
         Unreached::OfTwoUsers { socket, marker } => {
             RequestError::OfTwoUsers { id: id.to_owned(), socket, marker }

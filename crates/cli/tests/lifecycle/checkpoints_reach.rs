@@ -232,6 +232,32 @@ fn root_commits_a_run_in_a_user_namespace_and_is_refused_where_it_is_not_seen_as
 }
 
 #[test]
+fn a_run_of_another_network_namespace_is_said_to_be_there() {
+    isolated(|place| {
+        let words = perl("sync_file('data'); say_to('id', $ENV{SYNCONCE_RUN}); wait_for('go');");
+        let mut command = place.command("unshare");
+        command.args(["--net", binary(), "run", "--"]).args(words);
+        let run = StartedCommand::new(&mut command);
+        let id = place.wait_for("id").trim_end().to_owned();
+        assert!(place.status(&[]).stdout.starts_with(&format!("{id} in-flight")));
+        for words in [&["commit", &id][..], &["commit"]] {
+            let asked = finish(&mut place.synconce(words));
+            assert_eq!(asked.status.code(), Some(125), "{asked:?}");
+            let said = format!(
+                "synconce: cannot commit {id}: it was started in another network namespace, as of \
+                 a container\nsynconce: hint: in that container: synconce commit {id}\n"
+            );
+            assert_eq!(asked.stderr, said);
+        }
+        let inside = ["--net", "--target", &run.pid().to_string(), binary(), "commit", &id];
+        let asked = finish(place.command("nsenter").args(inside));
+        assert_eq!((asked.status.code(), asked.stderr.as_str()), (Some(0), ""));
+        place.write("go", "");
+        assert!(run.end().success(), "{}", run.text());
+    });
+}
+
+#[test]
 fn a_run_that_makes_its_own_commit_says_so() {
     isolated(|place| {
         let rig = Rig::builder().size(64 << 20).mount_options("commit=300").up().unwrap();

@@ -1,12 +1,14 @@
 //! Overlays: the file systems below them are committed, too.
 
+use crate::other_users::{ALICE, machine, synconce};
 use crate::scope::rig;
 use rustix::mount::{UnmountFlags, mount_bind, unmount};
 use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 use std::process::Command;
 use synconce_testkit::harness::{
-    Place, StartedCommand, binary, committed, finish, isolated, isolated_alone, perl,
+    Place, StartedCommand, binary, committed, eventually, finish, isolated, isolated_alone, perl,
     without_foreign_syncs,
 };
 use synconce_testkit::rig::Rig;
@@ -170,6 +172,54 @@ fn an_error_below_an_overlay_of_the_command_is_not_missed() {
                 ["written", "go"].into_iter().for_each(|name| place.remove(name));
                 rig.down().unwrap();
             }
+        }
+    });
+}
+
+/// Mounts an overlay whose root only another user may read, writes there, and unmounts it with the
+/// given option. The last file stays open for the commit.
+const FOREIGN_ROOT: &str = r#"
+cd "$1" && mount -t overlay -o lowerdir=lower,upperdir=upper,workdir=work overlay merged
+chown 5:5 merged && chmod 700 merged
+echo text >merged/data && sync merged/data
+if [ "$2" = --lazy ]; then sleep 1000 >/dev/null 2>&1 <merged/data & fi
+umount $2 merged
+"#;
+
+#[test]
+fn a_user_unmounts_an_overlay_whose_root_belongs_to_another_user_of_the_namespace() {
+    isolated(|place| {
+        machine(place);
+        let rig = rig();
+        let point = rig.path();
+        for name in ["lower", "upper", "work", "merged"] {
+            fs::create_dir(point.join(name)).unwrap();
+            chown(point.join(name), Some(ALICE), Some(ALICE)).unwrap();
+        }
+        fs::set_permissions(point, PermissionsExt::from_mode(0o755)).unwrap();
+        // As the process of rootless Podman that keeps its namespaces.
+        let user = ALICE.to_string();
+        let mut keeper = place.command("setpriv");
+        keeper.args(["--reuid", &user, "--regid", &user, "--clear-groups"]);
+        keeper.args(["unshare", "--user", "sleep", "1000"]);
+        let keeper = StartedCommand::new(&mut keeper);
+        let namespace = format!("/proc/{}", keeper.pid());
+        let of = |process: &str| fs::read_link(format!("{process}/ns/user")).ok();
+        eventually("the namespace is made", || of(&namespace) != of("/proc/self"));
+        for map in ["uid_map", "gid_map"] {
+            let ids = format!("0 {ALICE} 1\n1 100000 65536\n");
+            fs::write(format!("{namespace}/{map}"), ids).unwrap();
+        }
+        for option in ["--verbose", "--lazy"] {
+            let mut run = synconce(place, ALICE, &["run", "--stats", "--json", "--", "nsenter"]);
+            run.args(["--user", "--preserve-credentials", "--target", &keeper.pid().to_string()]);
+            run.args(["unshare", "--mount", "sh", "-ec", FOREIGN_ROOT, "sh"])
+                .arg(point)
+                .arg(option);
+            let run = finish(&mut run);
+            assert!(run.status.success(), "{option} {run:?}");
+            let synced = committed(&run.stderr);
+            assert!(synced.contains(&(point.to_owned(), true)), "{option} {synced:?}");
         }
     });
 }

@@ -298,7 +298,10 @@ pub fn assert_not_in_use(place: &Place, name: &str, program: &str, why: &str) {
 pub fn assert_check_of_podman(place: &Place, is_set_up: bool) {
     let rules = place.write("oci.toml", "[[rule]]\nhold = false\n");
     let check = |rules: &Path| {
-        let mut check = place.synconce(&["setup", "podman", "--check"]);
+        // As root of a container, who may not raise the limits to those that Podman sets.
+        let mut check = place.command("prlimit");
+        check.args(["--nofile=4096", "--nproc=4096", "setpriv", "--bounding-set=-sys_resource"]);
+        check.args([binary(), "setup", "podman", "--check"]);
         // The service of a user, which the check must not ask.
         finish(check.env("SYNCONCE_OCI_FILE", rules).env("CONTAINER_HOST", "unix:///none"))
     };

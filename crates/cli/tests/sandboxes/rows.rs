@@ -236,6 +236,17 @@ pub const ROWS: &[SandboxRow] = &[
         Held,
     ),
     // Profiles and settings of Kubernetes, Podman and older engines.
+    // libseccomp before 2.3.3 knows no statx(2), so Docker's profile refuses the call.
+    filtered(
+        "a profile without statx",
+        r#"filter deny EPERM statx -- "$@""#,
+        Refused("seccomp=unconfined"),
+    ),
+    filtered(
+        "a profile without syncfs",
+        r#"filter deny ENOSYS syncfs -- "$@""#,
+        Refused("seccomp=unconfined"),
+    ),
     filtered(
         "a profile without ptrace, root",
         r#"filter deny EPERM ptrace -- setpriv --bounding-set="-all,$DOCKER" -- "$@""#,

@@ -232,7 +232,7 @@ impl Active {
     /// Whether `device` is being synced for an unmount, or its sync failed.
     fn is_lost(&self, device: DeviceId) -> bool {
         self.checkpoints.has_lost(device)
-            || self.unmounts.iter().any(|unmount| unmount.device == device && !unmount.is_durable())
+            || self.unmounts.iter().any(|unmount| unmount.device == device && unmount.may_be_lost())
     }
 }
 

@@ -6,6 +6,7 @@ use crate::options::RunOptions;
 use crate::report::run_error::{FailedAct, RunError, number};
 use crate::request::held::RUN_VARIABLE;
 use crate::request::runfile::RunFile;
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 use std::collections::HashSet;
 use std::env;
@@ -22,9 +23,7 @@ use synconce_sys::handover::{Handover, MarkerStep};
 
 /// Finds the file systems, arms the markers, and writes the run file.
 pub(super) fn prepare(options: &RunOptions, handover: &Handover) -> Result<Active, RunError> {
-    if options.commit && syncs_are_swallowed() {
-        return Err(RunError::SyncsSwallowed);
-    }
+    try_calls(options)?;
     // Without a commit no file systems are needed.
     let mounts = if options.commit { mounts::ours() } else { Ok(Vec::new()) };
     let mounts = mounts.map_err(|error| RunError::Mounts(number(&error)))?;
@@ -76,12 +75,30 @@ pub(super) fn directory_of_counts(options: &RunOptions) -> Option<PathBuf> {
     })
 }
 
-/// Whether an outer filter swallows syncs: fsync of an `O_PATH` descriptor must fail
-/// (open(2)), and here it succeeds.
-fn syncs_are_swallowed() -> bool {
-    let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC;
-    let root = rustix::fs::open("/", flags, rustix::fs::Mode::empty());
-    root.is_ok_and(|root| rustix::fs::syncfs(&root).is_ok())
+/// Tries calls that a profile may refuse (an old Docker refuses statx(2)), or swallow.
+fn try_calls(options: &RunOptions) -> Result<(), RunError> {
+    // fsync of an `O_PATH` descriptor must fail with EBADF (open(2)).
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    if options.commit
+        && let Ok(root) = rustix::fs::open("/", flags, Mode::empty())
+    {
+        match rustix::fs::syncfs(&root) {
+            Ok(()) => return Err(RunError::SyncsSwallowed),
+            Err(error @ (Errno::PERM | Errno::NOSYS)) => {
+                return Err(RunError::set_up("cannot commit by syncfs(2)", &error.into()));
+            }
+            Err(_) => {}
+        }
+    }
+    // A sealed run without a commit looks up no file.
+    let is_needed = options.commit || !options.sealed;
+    let stat = is_needed.then(|| rustix::fs::statx(CWD, "/", AtFlags::empty(), StatxFlags::MNT_ID));
+    match stat.transpose() {
+        Err(error @ (Errno::PERM | Errno::NOSYS)) => {
+            Err(RunError::set_up("cannot look up files by statx(2)", &error.into()))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Whether both paths lead to the same directory, as with `--root /` or a bind mount of `/`.

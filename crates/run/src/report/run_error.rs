@@ -26,6 +26,10 @@ pub struct FailedAct {
 /// What helps if a process, or the system, has too many open files.
 pub const RAISE_OPEN_FILES: &str = "raise the limit of open files (ulimit -n)";
 
+/// What helps if the kernel or a filter around the run refuses a call.
+const REFUSED_CALL: &str = "a profile or a sandbox refuses this call; without Docker's profile: \
+                            docker run --security-opt seccomp=unconfined";
+
 /// What helps if a file would be larger than the limit of the process.
 const FILE_SIZES: &str = "raise the limit of file sizes (ulimit -f)";
 
@@ -144,6 +148,7 @@ impl RunError {
             (Self::SetUp(..), Some(Errno::AGAIN)) => {
                 "raise the limit of processes (ulimit -u, or pids.max of the control group)"
             }
+            (Self::SetUp(..), Some(Errno::PERM | Errno::NOSYS)) => REFUSED_CALL,
             (Self::Filter(_), Some(Errno::NOMEM)) => return None,
             (Self::Mounts(_), Some(Errno::NOENT)) => "mount -t proc proc /proc",
             (Self::Mounts(_), _) => "let the sandbox read /proc",

@@ -31,7 +31,17 @@ enum Sync {
         again: bool,
     },
     /// The outcome goes into the reports of commits.
-    Over { outcome: Option<Committed>, durable: bool },
+    Over { outcome: Option<Committed>, end: End },
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    Durable,
+    /// A sync failed, or there was none after a failure. It is not tried again.
+    Lost,
+    /// There was no sync. The kernel writes the file system out at its end, which a failed unmount,
+    /// a lazy one or another mount delays: the commit looks whether the file system is in use.
+    Unopened,
 }
 
 impl UnmountSync {
@@ -77,15 +87,16 @@ impl UnmountSync {
             if !durable || !matches!(*sync, Sync::GoesOn { again: true }) {
                 // Before the end is seen: an open descriptor makes an unmount fail.
                 drop(pin);
-                *sync = Sync::Over { outcome, durable };
+                let end = if durable { End::Durable } else { End::Lost };
+                *sync = Sync::Over { outcome, end };
                 break;
             }
         }
         self.over.notify_all();
     }
 
-    /// Ends the sync of a file system that was not opened: no path leads there, and the kernel
-    /// writes it out at its end; or `error` kept it from being opened.
+    /// Ends the sync of a file system that was not opened: no path leads there, or `error` kept it
+    /// from being opened.
     pub(super) fn end_unopened(&self, error: Option<Errno>) {
         let outcome = error.map(|error| Committed {
             mount_point: self.point.clone(),
@@ -94,7 +105,8 @@ impl UnmountSync {
             micros: None,
             error: Some(reason(&error.into())),
         });
-        *self.lock() = Sync::Over { durable: outcome.is_none(), outcome };
+        let end = if outcome.is_some() { End::Lost } else { End::Unopened };
+        *self.lock() = Sync::Over { outcome, end };
         self.over.notify_all();
     }
 
@@ -114,7 +126,7 @@ impl UnmountSync {
                 *again = true;
                 true
             }
-            Sync::Over { durable, .. } => !*durable,
+            Sync::Over { end, .. } => *end == End::Lost,
         }
     }
 
@@ -132,7 +144,12 @@ impl UnmountSync {
 
     /// Whether the sync is over and succeeded.
     pub(super) fn is_durable(&self) -> bool {
-        matches!(*self.lock(), Sync::Over { durable: true, .. })
+        matches!(*self.lock(), Sync::Over { end: End::Durable, .. })
+    }
+
+    /// Whether the sync goes on, or failed.
+    pub(super) fn may_be_lost(&self) -> bool {
+        !matches!(*self.lock(), Sync::Over { end: End::Durable | End::Unopened, .. })
     }
 
     /// Returns the outcome of a sync that is over, unless a checkpoint has reported it.

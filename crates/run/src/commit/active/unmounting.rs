@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use synconce_durable::mutant;
 use synconce_durable::pins::Pin;
+use synconce_probe::filesystem::SyncKind;
 use synconce_probe::mounts::{self, DeviceId, Mount};
 
 /// How a mount is unmounted.
@@ -103,7 +104,16 @@ impl Unmounting {
     /// # Errors
     /// Those of open(2).
     pub(super) fn opened(&self, pin: Pin) -> Result<Option<Pin>, Errno> {
-        if pin.is_open() { Ok(Some(pin)) } else { pin.opened(&self.mounts, &self.root) }
+        if pin.is_open() {
+            return Ok(Some(pin));
+        }
+        let is_overlay = pin.kind() == SyncKind::Stacked;
+        match pin.opened(&self.mounts, &self.root) {
+            // The root may belong to a user of an inner user namespace, as in rootless Podman. Such
+            // a namespace mounts no disk, and the file system below an overlay reports its errors.
+            Err(Errno::ACCESS) if is_overlay => Ok(None),
+            pin => pin,
+        }
     }
 
     /// Whether `sync` is of an earlier call for a mount, or for the last mount of a file system,
