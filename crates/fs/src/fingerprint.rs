@@ -23,6 +23,7 @@ use crate::walk::node::{DirFds, anew, path_of_root, shown};
 use crate::walk::tally::Tally;
 use crate::walk::visitor::{At, Entered, Left, Visitor};
 use crate::walk::walk;
+use crate::xattrs::{Open, has_overlay_attributes};
 
 /// A fingerprint of a tree.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,9 +33,11 @@ pub struct Fingerprint {
     pub entries: u64,
     /// The bytes that the tree takes on the disk; a file with several names counts once.
     pub bytes: u64,
-    /// The number of character devices 0:0, which are removed files to an overlay.
+    /// The number of entries that an overlay takes for its own data: character devices 0:0, and
+    /// directories with attributes of overlays. An overlay sets such attributes on each directory
+    /// with files that have them.
     #[serde(default)]
-    pub whiteouts: u64,
+    pub overlay_data: u64,
     /// The directories: the root first, each parent before its children, and children in the
     /// order of names. A map of paths would grow with the square of a tree's depth.
     pub directories: Vec<Fingerprinted>,
@@ -68,7 +71,8 @@ impl From<(u32, String, String)> for Fingerprinted {
 }
 
 /// Takes the fingerprint of the tree in the directory `tree` by so many `threads`, by one statx(2)
-/// per entry and without reading contents. Changes of extended attributes show in the ctime.
+/// per entry and one flistxattr(2) per directory, without reading contents. Changes of extended
+/// attributes show in the ctime.
 ///
 /// A rename of `tree` itself changes the fingerprint of the root. Mounts are not crossed; a
 /// mount point changes the fingerprint.
@@ -99,7 +103,7 @@ pub fn fingerprint(
     Ok(Fingerprint {
         entries: sum.entries,
         bytes: (sum.blocks + linked + blocks) * 512,
-        whiteouts: sum.whiteouts,
+        overlay_data: sum.overlay_data,
         directories: order::ordered(sum.directories),
     })
 }
@@ -118,7 +122,7 @@ struct Fingerprinting<'a> {
 struct Sum {
     entries: u64,
     blocks: u64,
-    whiteouts: u64,
+    overlay_data: u64,
     /// The blocks of inodes with several names.
     linked: HashMap<(u32, u32, u64), u64>,
     directories: Vec<(u32, Fingerprinted)>,
@@ -205,7 +209,8 @@ impl Fingerprinting<'_> {
         let kind = kind_of(&stat);
         at.node.data.add(&self.digest(name, &stat));
         let number = (stat.stx_rdev_major, stat.stx_rdev_minor);
-        own.sum.whiteouts += u64::from(kind == FileType::CharacterDevice && number == (0, 0));
+        let is_whiteout = kind == FileType::CharacterDevice && number == (0, 0);
+        own.sum.overlay_data += u64::from(is_whiteout);
         if stat.stx_nlink > 1 && kind != FileType::Directory {
             let inode = (stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino);
             own.sum.linked.insert(inode, stat.stx_blocks);
@@ -271,6 +276,10 @@ impl<'a> Visitor for Fingerprinting<'a> {
         _: Option<&DirFds>,
     ) -> Result<Left, Error> {
         own.tally.entry()?;
+        let has_overlay_data = has_overlay_attributes(&Open(at.pair.first())).map_err(|errno| {
+            self.error("cannot read the extended attributes of", &at.node.path(), errno)
+        })?;
+        own.sum.overlay_data += u64::from(has_overlay_data);
         let sheet = &at.node.data;
         let parent = at.node.parent().map_or(0, |parent| parent.data.number);
         let name = at.node.name().to_bytes().to_vec();
@@ -288,7 +297,7 @@ impl<'a> Visitor for Fingerprinting<'a> {
         let mut sum = self.sum.lock().unwrap_or_else(PoisonError::into_inner);
         sum.entries += own.tally.total().0;
         sum.blocks += own.sum.blocks;
-        sum.whiteouts += own.sum.whiteouts;
+        sum.overlay_data += own.sum.overlay_data;
         sum.linked.extend(own.sum.linked);
         sum.directories.append(&mut own.sum.directories);
     }

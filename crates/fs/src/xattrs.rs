@@ -124,13 +124,24 @@ pub fn xattrs(directory: BorrowedFd<'_>) -> Result<BTreeMap<CString, Vec<u8>>, E
     all(&NamedFile::in_directory(directory, b"."))
 }
 
-/// Returns the attributes of a file. Attributes that the file system derives itself and overlay's own
-/// attributes are left out.
+/// Returns the attributes of a file. Attributes that the file system derives itself and overlay's
+/// own attributes are left out.
 pub(crate) fn all(file: &impl Attributed) -> Result<BTreeMap<CString, Vec<u8>>, Errno> {
     let mut found = BTreeMap::new();
     let wanted = |name: &CStr| !is_other_form(name) && !is_overlays(name.to_bytes());
     each_of(file, wanted, identity, |name, value| {
         found.insert(name.to_owned(), value.to_vec());
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+/// Returns whether a file has attributes of overlays.
+pub(crate) fn has_overlay_attributes(file: &impl Attributed) -> Result<bool, Errno> {
+    let mut found = false;
+    let wanted = |name: &CStr| is_overlays(name.to_bytes());
+    each_of(file, wanted, identity, |_, _| {
+        found = true;
         Ok(())
     })?;
     Ok(found)

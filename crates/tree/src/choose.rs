@@ -17,6 +17,8 @@ use synconce_sys::reason;
 const BY_CHOICE: [Strategy; 3] = [Strategy::Snapshot, Strategy::Overlay, Strategy::Reflink];
 
 const WHITEOUTS: &str = "it has character devices 0:0, which are removed files to an overlay";
+const OVERLAY_DATA: &str = "it has character devices 0:0 or attributes of overlays, which an overlay \
+                            would take for its own data";
 const SUBVOLUME: &str = "the tree is a btrfs subvolume; one that is imported with --strategy \
                          overlay is not";
 
@@ -121,8 +123,8 @@ pub(crate) fn why_no_overlay(
         if is_subvolume(open_directory(&store.content(&layer.id))?.as_fd()) {
             return Ok(Some(SUBVOLUME));
         }
-        if layer::has_whiteouts(store, &layer.id)? {
-            return Ok(Some(WHITEOUTS));
+        if layer::has_overlay_data(store, &layer.id)? {
+            return Ok(Some(OVERLAY_DATA));
         }
     }
     Ok(None)

@@ -102,7 +102,7 @@ impl Session<'_, Frozen> {
         };
         match choice {
             Ok(choice) => self.commit_by(name, base, (choice, keep), progress),
-            Err(error) => self.discard().and(Err(error)),
+            Err(error) => self.discard_after(error),
         }
     }
 
@@ -115,7 +115,7 @@ impl Session<'_, Frozen> {
         progress: &dyn Progress,
     ) -> Result<TreeRecord, Error> {
         if let Err(error) = self.fingerprint(progress) {
-            return self.discard().and(Err(error));
+            return self.discard_after(error);
         }
         let Self { store, id, note, pin, lease, state: Frozen { layers } } = self;
         let publish = || publish(store, name, base, (layers, choice, keep), (&id, &note));

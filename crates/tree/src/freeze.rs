@@ -77,7 +77,7 @@ impl<'a> Session<'a> {
                 None => Ok(view::view(self.store, &self.note.layers)?),
             };
             let same = match same {
-                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(false),
+                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::MFILE) => return Ok(false),
                 same => same.on("cannot open", &place_of(opened.as_fd()))?,
             };
             if !overlay::is_same_directory(opened.as_fd(), same.as_fd())? {
@@ -136,8 +136,8 @@ struct UpperDirectory {
 }
 
 /// Returns the directories in `upper`, itself included, each before those in it. Returns `None` if
-/// there is anything else, or more than [`MOST_COMPARED`] directories. Their paths may be longer
-/// than a system call accepts.
+/// there is anything else, or if there are more directories than [`MOST_COMPARED`] or than this
+/// process may open. Their paths may be longer than a system call accepts.
 fn only_directories(upper: &Path) -> Result<Option<Vec<UpperDirectory>>, Error> {
     let (opened, name) = (open_directory(upper)?, OsString::new());
     let mut found = vec![UpperDirectory { opened, parent: 0, name }];
@@ -158,7 +158,7 @@ fn only_directories(upper: &Path) -> Result<Option<Vec<UpperDirectory>>, Error> 
                 Ok(opened) => {
                     inner.push(UpperDirectory { opened, parent: next, name: name.to_owned() });
                 }
-                Err(Errno::NOTDIR | Errno::LOOP) => return Ok(None),
+                Err(Errno::NOTDIR | Errno::LOOP | Errno::MFILE) => return Ok(None),
                 Err(errno) => return Err(Error::new("cannot open", &path.join(name), errno)),
             }
         }

@@ -23,8 +23,9 @@ use synconce_fs::{Fingerprint, Progress, threads};
 use synconce_sys::btrfs;
 
 const FINGERPRINT: &str = "fingerprint.json";
-/// A mark in the directory of a layer that is a whole tree: the tree has character devices 0:0.
-const WHITEOUTS: &str = "whiteouts";
+/// A mark in the directory of a layer that is a whole tree: an overlay would take entries of the
+/// tree for its own data ([`Fingerprint::overlay_data`]).
+const NO_OVERLAY: &str = "no-overlay";
 /// The most syncs before btrfs's number of a snapshot is given up.
 const MOST_SYNCS: u32 = 4;
 
@@ -42,8 +43,8 @@ enum LayerFingerprint {
 }
 
 impl LayerFingerprint {
-    fn has_whiteouts(&self) -> bool {
-        matches!(self, Self::Entries(entries) if entries.whiteouts > 0)
+    fn has_overlay_data(&self) -> bool {
+        matches!(self, Self::Entries(entries) if entries.overlay_data > 0)
     }
 }
 
@@ -58,8 +59,8 @@ pub(crate) fn fingerprint_all(
         let path = fingerprint_path(store, &layer.id);
         if !path.exists() {
             let fingerprint = take_fingerprint(store, &layer.id, TO_COMMIT, progress)?;
-            if layer.content == LayerContent::Whole && fingerprint.has_whiteouts() {
-                write_lightly(&store.layer(&layer.id).join(WHITEOUTS), b"")?;
+            if layer.content == LayerContent::Whole && fingerprint.has_overlay_data() {
+                write_lightly(&store.layer(&layer.id).join(NO_OVERLAY), b"")?;
             }
             write_lightly(&path, &encode(&fingerprint, &path)?)?;
         }
@@ -117,10 +118,10 @@ pub(crate) fn has_fingerprint(store: &Store, id: &str) -> bool {
     fingerprint_path(store, id).exists()
 }
 
-/// Returns whether the whole tree in layer `id` has character devices 0:0, if its entries were
-/// looked at.
-pub(crate) fn has_whiteouts(store: &Store, id: &str) -> Result<bool, Error> {
-    replace::exists(&store.layer(id).join(WHITEOUTS))
+/// Returns whether an overlay would take entries of the whole tree in layer `id` for its own data.
+/// Returns false if the layer has no fingerprint yet.
+pub(crate) fn has_overlay_data(store: &Store, id: &str) -> Result<bool, Error> {
+    replace::exists(&store.layer(id).join(NO_OVERLAY))
 }
 
 /// Returns whether layer `id` is a snapshot with btrfs's number as its fingerprint, which only a

@@ -221,8 +221,15 @@ impl<'a, State> Session<'a, State> {
     pub(crate) fn fail<T>(self, error: Error) -> Result<T, Error> {
         match self.note.purpose {
             Purpose::Mount(_) => Err(error),
-            _ => self.discard().and(Err(error)),
+            _ => self.discard_after(error),
         }
+    }
+
+    /// Discards the session because of `error`, which is returned. If the discard fails too, later
+    /// commands find the session as interrupted.
+    pub(crate) fn discard_after<T>(self, error: Error) -> Result<T, Error> {
+        let _ = self.discard();
+        Err(error)
     }
 
     /// Rolls back the note of an interrupted [`Session::keep`].

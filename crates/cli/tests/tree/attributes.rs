@@ -19,7 +19,10 @@ const NEEDS: [Need; 2] =
     [Need::File("/bin/busybox", "busybox-static"), Need::Program("tar", "tar")];
 
 pub fn trials() -> Vec<Trial> {
-    let mut trials = vec![trial(of_overlays_in_a_tree_are_kept, &on(FsKind::Xfs, &NEEDS))];
+    let mut trials = vec![
+        trial(of_overlays_in_a_tree_are_kept, &on(FsKind::Xfs, &NEEDS)),
+        trial(of_overlays_that_a_run_by_copy_made_control_no_overlay, &on(FsKind::Xfs, &NEEDS)),
+    ];
     let of_kinds = [
         trials_on(&FsKind::ALL, of_a_directory_are_kept, &NEEDS),
         trials_on(&FsKind::ALL, of_a_tar_are_kept, &NEEDS),
@@ -274,5 +277,27 @@ fn of_overlays_in_a_tree_are_kept(place: &Place) {
         let named = ["have attributes of overlays, which are left out", "mnt/upper/d"];
         assert!(named.iter().all(|part| exported.stderr.contains(part)), "{exported:?}");
     }
+    rig.down().unwrap();
+}
+
+/// With `metacopy`, an upper file has attributes and no content. An overlay that has such a file in
+/// its only layer cannot open the file.
+fn of_overlays_that_a_run_by_copy_made_control_no_overlay(place: &Place) {
+    let source = roots::small(place, "source");
+    let rig = disk(place, Rig::builder().fs(FsKind::Xfs).size(512 << 20));
+    let site = Site::new(place, rig.path(), None);
+    site.import("base", &source);
+    site.clone_of("base", "work");
+    let options = "metacopy=on,lowerdir=lower,upperdir=upper,workdir=work";
+    let mounted = format!("cd /mnt; mount -t overlay -o {options} o m");
+    let make = "cd /mnt; mkdir lower upper work m; echo content >lower/file";
+    let by_copy = format!("{make}; {mounted}; chmod 700 m/file");
+    site.well(&["run", "work", "--strategy", "copy", "--", "/bin/sh", "-ec", &by_copy]);
+    let see = format!("cat /mnt/upper/file >/dev/null; {mounted}; cat m/file");
+    assert_eq!(site.sh("work", &see), "content\n");
+    site.well(&["commit", "work"]);
+    assert_eq!(site.sh("work", &see), "content\n");
+    let by_overlay = ["run", "work", "--strategy", "overlay", "--", "true"];
+    site.refused(125, &by_overlay, &["attributes of overlays"]);
     rig.down().unwrap();
 }

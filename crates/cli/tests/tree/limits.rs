@@ -22,6 +22,7 @@ pub fn trials() -> Vec<Trial> {
         trial(limits_that_cannot_be_had_are_refused_before_the_command, &NEEDS),
         trial(a_command_whose_time_is_over_is_ended_and_keeps_nothing, &NEEDS),
         trial(too_few_descriptors_say_that_the_limit_has_to_be_raised, &NEEDS),
+        trial(too_few_descriptors_to_compare_directories_lose_no_changes, &NEEDS),
         trial(a_personality_is_that_of_a_32_bit_machine, &NEEDS),
     ]
 }
@@ -62,6 +63,19 @@ fn too_few_descriptors_say_that_the_limit_has_to_be_raised(place: &Place) {
         }
     }
     assert!(failed > 10, "{failed}");
+}
+
+/// To find whether a run has changed nothing, synconce opens the directories that the run made.
+fn too_few_descriptors_to_compare_directories_lose_no_changes(place: &Place) {
+    let site = with_base(place);
+    site.clone_of("base", "clone");
+    let make = "cd /data; for i in $(seq 60); do mkdir new-$i; done";
+    let tree = site.tree(&["run", "clone", "--", "/bin/sh", "-ec", make]);
+    let mut limited = place.command("prlimit");
+    limited.arg("--nofile=48").arg(tree.get_program()).args(tree.get_args());
+    let ended = finish(&mut limited);
+    assert!(ended.status.success(), "{ended:?}");
+    assert_eq!(site.sh("clone", "ls -d /data/new-* | wc -l").trim(), "60");
 }
 
 fn what_takes_more_than_its_limits_is_ended_and_named(place: &Place) {

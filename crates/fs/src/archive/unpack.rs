@@ -20,6 +20,10 @@ use super::source::{ArchiveSource, UntilCancelled};
 use super::{LeftOut, Progress, as_path, failed, go_on, refuse};
 use synconce_sys::reason;
 
+/// The most memory for what is set at the end, in bytes: enough for two million directories with
+/// an access list and a label each.
+const MOST_KEPT: usize = 512 << 20;
+
 /// What was unpacked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -56,7 +60,7 @@ pub fn unpack_from(
 }
 
 /// Unpacks an archive into the open, empty directory `target`. Nothing is synced. Memory holds
-/// one member's names and attributes, and the attributes of all directories.
+/// one member's names and attributes, and at most 512 MiB of attributes of directories.
 ///
 /// A member replaces an earlier member of the same name, unless that is a directory with
 /// entries.
@@ -78,6 +82,7 @@ pub fn unpack(
         progress,
         done: Unpacked::default(),
         directories: Vec::new(),
+        kept: 0,
         no_devices: HashSet::new(),
         image: ImageSigns::default(),
     };
@@ -95,6 +100,8 @@ struct Unpacker<'a, R> {
     /// Directories' attributes are set last: making entries changes the times, and a mode or
     /// default list could prevent or change the entries.
     directories: Vec<Later>,
+    /// The bytes of memory that `directories` takes.
+    kept: usize,
     /// Device nodes that could not be made; other members may be links to them.
     no_devices: HashSet<Vec<u8>>,
     image: ImageSigns,
@@ -122,7 +129,7 @@ impl<R: Read> Unpacker<'_, R> {
             }
             let target = self.places.target();
             let is = fstat(target).on("cannot read", as_path(b""))?;
-            self.later(path, member.attributes, &is);
+            self.later(path, member.attributes, &is)?;
         } else {
             let (dir, name) = self.places.parent(&path, IfMissing::Make)?;
             self.make(&dir, name, &path, member)?;
@@ -226,8 +233,7 @@ impl<R: Read> Unpacker<'_, R> {
             result => result.on("cannot create", as_path(path))?,
         }
         let is = self.stat(dir, name, path)?;
-        self.later(path.to_vec(), attributes, &is);
-        Ok(())
+        self.later(path.to_vec(), attributes, &is)
     }
 
     fn link(
@@ -319,8 +325,16 @@ impl<R: Read> Unpacker<'_, R> {
         apply(file, &is, path, wanted, &mut self.done.left_out)
     }
 
-    fn later(&mut self, path: Vec<u8>, attributes: Attributes, is: &Stat) {
+    fn later(&mut self, path: Vec<u8>, attributes: Attributes, is: &Stat) -> Result<(), Error> {
+        let length = |(name, value): &(Vec<u8>, Vec<u8>)| name.len() + value.len();
+        let xattrs: usize =
+            attributes.xattrs.iter().map(|xattr| size_of_val(xattr) + length(xattr)).sum();
+        self.kept += size_of::<Later>() + path.len() + xattrs;
+        if self.kept > MOST_KEPT {
+            return Err(refuse(&path, "the attributes of all directories are too long"));
+        }
         self.directories.push(Later { path, attributes, inode: (is.st_dev, is.st_ino) });
+        Ok(())
     }
 
     /// Sets the attributes of directories. Children come before parents, because a parent's

@@ -222,17 +222,37 @@ fn sizes_in_extended_headers_count_and_wrong_ones_are_refused() {
 
 #[test]
 fn headers_for_all_members_take_a_limited_memory() {
+    let global = global_header("comment");
+    let archive = |count: usize| [global.repeat(count), pax_file("file", &[])].concat();
+    unpacked_in(tempfile::tempdir().unwrap().path(), &archive(1)).unwrap();
+    let why = "the header behind this member is too long";
+    assert_eq!(refused(&archive(2)), format!("cannot unpack the archive: {why}"));
+}
+
+/// Attributes of directories are set at the end.
+#[test]
+fn attributes_of_directories_take_a_limited_memory() {
+    let mut directory = tar::Header::new_ustar();
+    directory.set_entry_type(tar::EntryType::Directory);
+    directory.set_path("directory").unwrap();
+    directory.set_size(0);
+    directory.set_cksum();
+    let global = global_header("SCHILY.xattr.user.large");
+    let archive = [global, directory.as_bytes().repeat(13)].concat();
+    let why = "the attributes of all directories are too long";
+    assert_eq!(refused(&archive), format!("cannot unpack directory: {why}"));
+}
+
+/// Returns a header for all members of 40 MiB, with the record `key`.
+fn global_header(key: &str) -> Vec<u8> {
     let mut header = tar::Header::new_ustar();
     header.set_entry_type(tar::EntryType::XGlobalHeader);
     let length = 40 << 20;
     header.set_size(length);
     header.set_cksum();
-    let text = format!("{length} comment={}\n", "a".repeat(length as usize - 18));
-    let global = [header.as_bytes(), text.as_bytes()].concat();
-    let archive = |count: usize| [global.repeat(count), pax_file("file", &[])].concat();
-    unpacked_in(tempfile::tempdir().unwrap().path(), &archive(1)).unwrap();
-    let why = "the header behind this member is too long";
-    assert_eq!(refused(&archive(2)), format!("cannot unpack the archive: {why}"));
+    let before = format!("{length} {key}=");
+    let value = "a".repeat(length as usize - before.len() - 1);
+    [header.as_bytes(), format!("{before}{value}\n").as_bytes()].concat()
 }
 
 #[test]

@@ -25,7 +25,7 @@ impl<'a> Session<'a, Begun> {
     pub fn prepare(self, progress: &dyn Progress) -> Result<Session<'a>, Error> {
         match self.make_copy(progress) {
             Ok(()) => Ok(self.into_state(Working)),
-            Err(error) => self.discard().and(Err(error)),
+            Err(error) => self.discard_after(error),
         }
     }
 
@@ -38,7 +38,7 @@ impl<'a> Session<'a, Begun> {
         let made = self.make_whole(of).and_then(|whole| fill(open_directory(&whole)?.as_fd()));
         match made {
             Ok(filled) => Ok((self.into_state(Working), filled)),
-            Err(error) => self.discard().and(Err(error)),
+            Err(error) => self.discard_after(error),
         }
     }
 
