@@ -4,7 +4,7 @@ mod addresses;
 mod build_daemons;
 mod clients;
 mod hints;
-mod inner;
+mod inner_command;
 mod preloads;
 mod privileges;
 mod script;

@@ -1,6 +1,7 @@
 //! Build tools whose daemon does the work: a run holds nothing of a daemon that is older.
 
 use libtest_mimic::Trial;
+use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -10,12 +11,16 @@ use synconce_testkit::harness::{Place, finish, trial};
 pub fn trials() -> Vec<Trial> {
     vec![
         trial(a_build_by_an_older_daemon_gets_the_line_that_ends_the_daemon, &[]),
+        trial(a_build_beside_a_daemon_of_a_container_gets_no_notice, &[]),
         trial(a_build_without_an_older_daemon_gets_no_notice, &[]),
     ]
 }
 
 /// The main class of a Gradle daemon.
 const GRADLE: &str = "org.gradle.launcher.daemon.bootstrap.GradleDaemon";
+
+/// More than a tick, in which the kernel counts the start of a process.
+const TICK: Duration = Duration::from_millis(20);
 
 /// A process with the command line of a daemon. It ends with the value.
 struct Daemon(Child);
@@ -26,8 +31,7 @@ impl Daemon {
         // The shell waits for its input, which stays open.
         let daemon = daemon.arg0(name).args(["-c", "read line", word]);
         let daemon = daemon.stdin(Stdio::piped()).spawn().expect("a shell");
-        // The kernel counts the start of a process in ticks of 10 ms.
-        thread::sleep(Duration::from_millis(20));
+        thread::sleep(TICK);
         Self(daemon)
     }
 }
@@ -68,8 +72,8 @@ fn a_build_by_an_older_daemon_gets_the_line_that_ends_the_daemon(place: &Place) 
         ),
     ] {
         let wanted = format!(
-            "synconce: nothing was held: {daemon} (pid {pid}) does the syncs, and is not part of \
-             the run\nsynconce: hint: {stop}; then run the command again\n"
+            "synconce: nothing was held: {daemon} (pid {pid}) is older than the run, and may do the \
+             syncs\nsynconce: hint: {stop}; then run the command again\n"
         );
         assert_eq!(run(place, line), wanted, "{line}");
     }
@@ -81,6 +85,25 @@ fn a_build_by_an_older_daemon_gets_the_line_that_ends_the_daemon(place: &Place) 
     ] {
         assert_eq!(run(place, line), "", "{line}");
     }
+    let second = Daemon::start("java", GRADLE);
+    let wanted = "synconce: nothing was held: the Gradle daemon is older than the run, and may do \
+                  the syncs\nsynconce: hint: ./gradlew --stop; then run the command again\n";
+    assert_eq!(run(place, "./gradlew test"), wanted);
+    drop(second);
+}
+
+fn a_build_beside_a_daemon_of_a_container_gets_no_notice(place: &Place) {
+    let mut daemon = Command::new("unshare");
+    daemon.args(["--user", "--map-root-user", "--pid", "--fork", "--kill-child", "bash", "-c"]);
+    daemon.arg("exec -a 'bazel(x)' sh -c 'echo started; read line'");
+    let daemon = daemon.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("unshare(1)");
+    let mut daemon = Daemon(daemon);
+    let mut started = String::new();
+    let output = daemon.0.stdout.take().expect("a pipe");
+    BufReader::new(output).read_line(&mut started).expect("a line");
+    assert_eq!(started, "started\n");
+    thread::sleep(TICK);
+    assert_eq!(run(place, "./bazel test x"), "");
 }
 
 fn a_build_without_an_older_daemon_gets_no_notice(place: &Place) {

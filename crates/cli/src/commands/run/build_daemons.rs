@@ -1,32 +1,42 @@
 //! Build tools that leave the work to a daemon, which may be older than the run.
 
-use super::inner::of_inner;
+use super::inner_command::find_in_inner_command;
 use crate::commands::wrappers::file_name;
 use crate::text::shell;
 use std::ffi::OsString;
+use std::fs;
 use std::os::unix::fs::MetadataExt;
 use synconce_sys::procfs::{self, Stat};
 
 /// The daemon of a build tool.
 #[derive(Debug)]
 pub(super) struct BuildDaemon {
-    pub(super) name: &'static str,
-    pub(super) pid: u32,
+    /// With the pid, if there is one such daemon.
+    pub(super) name: String,
     /// The command line that ends the daemon.
     pub(super) stop: String,
 }
 
-/// Returns the daemon that did the work of `command`, if it is a build and the daemon was started
-/// before this process. A newer daemon of the tool is one that the run has started.
+/// Returns the daemon that may have done the work of `command`, if it is a build and the daemon was
+/// started before this process. A newer daemon of the tool is one that the run has started. Which
+/// of several daemons a tool takes, and whether it takes one, only the tool knows.
 pub(super) fn older_than_run(command: &[OsString]) -> Option<BuildDaemon> {
     let words: Vec<_> = command.iter().filter_map(|word| word.to_str()).collect();
-    let (tool, stop) = of_inner(&words, &|_| None, &|path, words, _| tool_of(path, words))?;
+    let (tool, stop) =
+        find_in_inner_command(&words, &|_| None, &|path, words, _| tool_of(path, words))?;
     let own = Stat::of_this_process()?.began()?;
     let daemons: Vec<_> = procfs::pids().filter(|pid| tool.is_daemon(*pid)).collect();
     let is_older =
         |pid: &u32| Stat::read(*pid).and_then(|stat| stat.began()).is_some_and(|began| began < own);
-    let pid = daemons.iter().all(is_older).then(|| daemons.first().copied())??;
-    Some(BuildDaemon { name: tool.name(), pid, stop })
+    if !daemons.iter().all(is_older) {
+        return None;
+    }
+    let name = match daemons[..] {
+        [] => return None,
+        [pid] => format!("{} (pid {pid})", tool.name()),
+        _ => tool.name().to_owned(),
+    };
+    Some(BuildDaemon { name, stop })
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,17 +53,22 @@ impl Tool {
         }
     }
 
-    /// Whether the process is a daemon of this tool, and belongs to the user of this process.
+    /// Whether the process is a daemon of this tool that the user of this process can end: it
+    /// belongs to the user, and is in no other container.
     fn is_daemon(self, pid: u32) -> bool {
-        let is_own = std::fs::metadata(format!("/proc/{pid}"))
+        let is_own = fs::metadata(format!("/proc/{pid}"))
             .is_ok_and(|meta| meta.uid() == rustix::process::geteuid().as_raw());
+        if !is_own {
+            return false;
+        }
         let words = procfs::words(pid, "cmdline").unwrap_or_default();
-        is_own
-            && match self {
-                // The server's name for itself has that of the workspace.
-                Self::Bazel => words.first().is_some_and(|word| word.starts_with("bazel(")),
-                Self::Gradle => words.iter().any(|word| word == GRADLE),
-            }
+        let is_tool = match self {
+            // The server's name for itself has that of the workspace.
+            Self::Bazel => words.first().is_some_and(|word| word.starts_with("bazel(")),
+            Self::Gradle => words.iter().any(|word| word == GRADLE),
+        };
+        let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/pid")).ok();
+        is_tool && namespace(&pid.to_string()).is_some_and(|its| Some(its) == namespace("self"))
     }
 }
 
@@ -62,8 +77,18 @@ const GRADLE: &str = "org.gradle.launcher.daemon.bootstrap.GradleDaemon";
 /// The commands of Bazel that build.
 const BUILDS: [&str; 4] = ["build", "coverage", "run", "test"];
 /// Options with which no daemon builds.
-const WITHOUT_DAEMON: [&str; 8] =
-    ["--batch", "--dry-run", "--help", "--no-daemon", "--status", "--stop", "--version", "-m"];
+const WITHOUT_DAEMON: [&str; 10] = [
+    "--batch",
+    "--dry-run",
+    "--help",
+    "--no-daemon",
+    "--status",
+    "--stop",
+    "--version",
+    "-h",
+    "-m",
+    "-v",
+];
 
 /// Returns the tool at `path` whose daemon builds with the arguments `words`, and the command line
 /// that ends the daemon.

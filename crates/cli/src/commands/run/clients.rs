@@ -1,7 +1,7 @@
 //! Commands that are clients of a daemon: the daemon makes their syncs, outside of the run.
 
 use super::addresses::{DaemonHost, Variables, host_of_engine, split_at_verb};
-use super::inner::of_inner;
+use super::inner_command::find_in_inner_command;
 use super::servers::asks_server;
 use crate::commands::wrappers::file_name;
 use std::ffi::OsString;
@@ -34,7 +34,7 @@ pub(super) enum HoldRequest {
 /// on which host the daemon is.
 pub(super) fn daemon_of(command: &[OsString], variables: Variables<'_>) -> Option<DaemonOfClient> {
     let words: Vec<_> = command.iter().filter_map(|word| word.to_str()).collect();
-    of_inner(&words, variables, &of_client)
+    find_in_inner_command(&words, variables, &of_client)
 }
 
 /// Returns the daemon of the client at `path` with the arguments `words`.

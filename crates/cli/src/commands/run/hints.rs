@@ -147,8 +147,8 @@ pub(super) fn work_of_a_daemon(finished: &Finished, is_sealed: bool, command: &[
         return;
     }
     if let Some(daemon) = build_daemons::older_than_run(command) {
-        let name = format!("{} (pid {})", daemon.name, daemon.pid);
-        notice(&format!("nothing was held: {name} does the syncs, and is not part of the run"));
+        let name = daemon.name;
+        notice(&format!("nothing was held: {name} is older than the run, and may do the syncs"));
         return notice(&format!("hint: {}; then run the command again", daemon.stop));
     }
     let Some((daemon, is_set_up)) = daemon_that_syncs(command) else { return };

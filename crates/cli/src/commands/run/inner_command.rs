@@ -10,14 +10,14 @@ type Find<'a, T> = &'a dyn Fn(&str, &[&str], Variables<'_>) -> Option<T>;
 
 /// Returns what `find` returns for the program of the command inside `words`, its arguments and the
 /// variables of its environment. Returns None for a script of several commands.
-pub(super) fn of_inner<T>(
+pub(super) fn find_in_inner_command<T>(
     words: &[&str],
     variables: Variables<'_>,
     find: Find<'_, T>,
 ) -> Option<T> {
     let is_assignment = |word: &&str| word.contains('=') && !word.starts_with('-');
     if words.first().is_some_and(is_assignment) {
-        return of_inner(&[&["env"], words].concat(), variables, find);
+        return find_in_inner_command(&[&["env"], words].concat(), variables, find);
     }
     let (path, words) = words.split_first()?;
     let program = file_name(path);
@@ -25,7 +25,7 @@ pub(super) fn of_inner<T>(
         let parts = parts(script);
         let [only] = &parts[..] else { return None };
         let only: Vec<_> = only.iter().map(String::as_str).collect();
-        return of_inner(&only, variables, find);
+        return find_in_inner_command(&only, variables, find);
     }
     if let Some(wrapper) = Wrapper::of(program, words) {
         let Wrapper { options, inner, .. } = wrapper;
@@ -41,7 +41,7 @@ pub(super) fn of_inner<T>(
             // sudo searches directories of its own (`secure_path` in sudoers(5)).
             value.or_else(|| (!keeps && name == "PATH").then(|| SYSTEM_DIRECTORIES.join(":")))
         };
-        return of_inner(inner, &given, find);
+        return find_in_inner_command(inner, &given, find);
     }
     find(path, words, variables)
 }
