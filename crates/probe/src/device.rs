@@ -3,6 +3,7 @@
 mod below;
 
 use crate::mounts::DeviceId;
+use crate::version;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
@@ -40,8 +41,8 @@ fn dirty_in(meminfo: &str) -> u64 {
 /// Returns a number that changes while the file system `device` on `source` is being written: the
 /// transferred sectors of its block devices, and of the disks below the files of loop devices with
 /// pending requests. Flushes do not count: each sync(2) on the host flushes the disk even of a
-/// frozen file system. If no block device is known (zfs, overlay), the number is the host's dirty
-/// bytes.
+/// frozen file system. If no block device is known (zfs, overlay), or the kernel keeps no counts of
+/// one, the number is the host's dirty bytes.
 pub fn movement(device: DeviceId, source: &str) -> u64 {
     below::Sample::new().movement_of_file_system(device, source)
 }
@@ -60,10 +61,17 @@ fn transferred(device: DeviceId) -> Option<u64> {
     Some(TRANSFERRED.iter().filter_map(|at| fields.get(*at)).sum())
 }
 
-/// Whether `device` has pending requests.
-fn is_busy(device: DeviceId) -> bool {
+/// Whether `device` has pending requests, as far as the kernel counts them.
+fn may_be_busy(device: DeviceId) -> bool {
     let fields = attribute(device, "stat").map(|text| numbers(&text));
-    fields.is_some_and(|fields| fields.get(IN_FLIGHT).is_some_and(|requests| *requests > 0))
+    let requests = fields.and_then(|fields| fields.get(IN_FLIGHT).copied());
+    requests != Some(0) || !is_counted(device) || !counts_pending_flushes()
+}
+
+/// Whether a flush is among the pending requests of a disk until it ends (Linux 6.10).
+fn counts_pending_flushes() -> bool {
+    let names = rustix::system::uname();
+    version::numbers(&names.release().to_string_lossy()).is_some_and(|linux| linux >= (6, 10))
 }
 
 fn numbers(text: &str) -> Vec<u64> {

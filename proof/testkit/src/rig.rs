@@ -65,6 +65,7 @@ mod replay;
 mod sparse;
 mod system;
 mod teardown;
+mod thaw;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

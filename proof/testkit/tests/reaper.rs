@@ -76,6 +76,19 @@ fn an_owner_of_a_tape_and_a_replay_waits_to_be_killed() {
     }
 }
 
+#[test]
+#[ignore = "the process that the other tests kill"]
+fn an_owner_that_waits_for_a_frozen_rig_waits_to_be_killed() {
+    if std::env::var_os(VICTIM).is_none() {
+        panic!("only the other tests start this one: it waits for ever");
+    }
+    let rig = Rig::builder().up().unwrap();
+    assert!(Command::new("fsfreeze").arg("-f").arg(rig.path()).status().unwrap().success());
+    println!("mounted at {}", rig.path().display());
+    // No signal ends this.
+    let _ = std::fs::File::create(rig.path().join("new"));
+}
+
 /// Returns the files of a process's rigs that are left in memory.
 fn files_of(process: u32) -> Vec<PathBuf> {
     let entries = std::fs::read_dir("/dev/shm").unwrap().flatten().map(|entry| entry.path());
@@ -186,6 +199,28 @@ fn a_rig_whose_mount_namespace_ends_leaves_nothing_but_files() {
         let reaped = reap.arg("reap").env("SYNCONCE_RIG_DIR", records.path()).output().unwrap();
         assert!(reaped.status.success(), "{reaped:?}");
         assert_eq!(std::fs::read_dir(records.path()).unwrap().count(), 0, "the record is left");
+    }
+}
+
+/// No signal ends the process, so its mount namespace stays.
+#[test]
+fn a_frozen_rig_of_a_killed_owner_is_thawed() {
+    let records = tempfile::tempdir().unwrap();
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private", "--pid", "--fork", "--kill-child"]);
+    command.arg("--mount-proc").arg(std::env::current_exe().unwrap());
+    command.env("SYNCONCE_RIG_DIR", records.path());
+    let waits = "an_owner_that_waits_for_a_frozen_rig_waits_to_be_killed";
+    let (outer, _) = started(waits, &mut command);
+    let device = device_below(records.path());
+    // The thread has time to wait for the file system, and the namespace to end if it does not.
+    std::thread::sleep(Duration::from_secs(1));
+    kill(outer);
+    let limit = Instant::now() + patiently(Duration::from_secs(20));
+    while Path::new(&file_of(&device)).starts_with(records.path()) || file_of(&device) == "/disk" {
+        assert!(Instant::now() < limit, "{device} is attached to {}", file_of(&device));
+        rig::reap().unwrap();
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 

@@ -5,6 +5,7 @@ use rustix::process::Signal;
 use std::fs::File;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
+use synconce_sys::overlay::kernel_is_at_least;
 use synconce_testkit::harness::{Place, StartedCommand, eventually, finish, isolated};
 use synconce_testkit::rig::Rig;
 
@@ -190,7 +191,12 @@ fn a_commit_to_a_file_on_a_busy_disk_says_that_it_stands_still() {
         let made = place.bare(&["sh", "-ec", &make]);
         assert!(made.status.success(), "{made:?}");
         let busy = rig.path().join("busy");
+        // Before Linux 6.10 a pending flush does not show, so the disk of the file always counts.
+        let tells = kernel_is_at_least(6, 10);
         assert_told(place, &place.path("mounted"), || {
+            if !tells {
+                return;
+            }
             std::fs::write(&busy, [1; 4096]).unwrap();
             File::open(&busy).unwrap().sync_all().unwrap();
         });

@@ -10,7 +10,8 @@ const RATE: u64 = 2 << 20;
 
 /// Runs commands that write 18 MiB to `mounted`, which `make` mounts with `slow` below it.
 fn assert_committed(place: &Place, slow: &Rig, make: &str, ways: &[&str]) {
-    let made = place.bare(&["sh", "-ec", &format!("PATH=$PATH:/usr/sbin; mkdir mounted; {make}")]);
+    let made =
+        place.bare(&["sh", "-ec", &format!("PATH=$PATH:/usr/sbin; mkdir -p mounted; {make}")]);
     assert!(made.status.success(), "{made:?}");
     slow.disk().set_limits(Limits { written_bytes: Some(RATE), ..Limits::NONE }).unwrap();
     for way in ways {
@@ -40,6 +41,19 @@ fn it_has_the_file_of_a_loop_device() {
             "truncate -s 128M {image}; mkfs.ext4 -q {image}; mount -o loop {image} mounted"
         );
         assert_committed(place, &slow, &make, &["--stats", "--commit-all"]);
+    });
+}
+
+#[test]
+fn it_has_no_counts_of_its_requests() {
+    isolated(|place| {
+        let slow = Rig::builder().size(256 << 20).passthrough(false).up().unwrap();
+        let device = slow.device();
+        let name = device.file_name().unwrap().display();
+        let make =
+            format!("echo 0 >/sys/block/{name}/queue/iostats; mount {} mounted", device.display());
+        assert_committed(place, &slow, &make, &["--stats"]);
+        std::fs::write(format!("/sys/block/{name}/queue/iostats"), "1").unwrap();
     });
 }
 

@@ -2,6 +2,7 @@
 
 use super::kept::of_another_version;
 use super::place::{EndedCommand, SYNCONCE, TestRoot};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::Command;
@@ -104,6 +105,9 @@ fn a_purge_keeps_the_marker_of_a_living_run() {
     for file in ["living.json", "living.private", "dead.json", "dead.private", ".dead.json.new"] {
         place.write(&format!("{runs}/{file}"), "{}");
     }
+    // flock(1) would wait for a writer.
+    let fifo = place.root.join(runs).join("fifo.json");
+    mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR, 0).unwrap();
     let living = ["living.json", "living.private"].map(|name| {
         let file = fs::File::open(place.root.join(runs).join(name)).unwrap();
         file.try_lock().unwrap();

@@ -2,7 +2,7 @@
 //! flush of a loop device is one request: while it lasts, the kernel writes the whole dirty image
 //! to the disk of the file. A btrfs names one of its devices, and writes to all of them.
 
-use super::{block_device, dirty_bytes, is_busy, is_partition, transferred};
+use super::{block_device, dirty_bytes, is_counted, is_partition, may_be_busy, transferred};
 use crate::mounts::{self, DeviceId, Mount};
 use std::cell::LazyCell;
 use std::collections::BTreeSet;
@@ -19,11 +19,11 @@ impl Sample {
     }
 
     /// Returns a number that changes while the file system `device` on `source` is being written:
-    /// the transferred sectors of its disks or, if no block device is known, the host's dirty
-    /// bytes.
+    /// the transferred sectors of its disks or, if no block device is known or one is not counted,
+    /// the host's dirty bytes.
     pub fn movement_of_file_system(&self, device: DeviceId, source: &str) -> u64 {
         let mut disks = Disks::default();
-        if disks.add_file_system(device, source, &self.0) {
+        if disks.add_file_system(device, source, &self.0) && disks.are_counted() {
             disks.transferred()
         } else {
             dirty_bytes()
@@ -51,6 +51,16 @@ impl Disks {
         self.counted.iter().filter_map(|disk| transferred(*disk)).sum()
     }
 
+    /// Whether the kernel counts the requests of every disk: not without `queue/iostats`, nor to a
+    /// namespace of NVMe with several paths before Linux 6.3. A mount alone reads.
+    fn are_counted(&self) -> bool {
+        if self.counted.iter().any(|disk| transferred(*disk) == Some(0)) {
+            return false;
+        }
+        let whole = |disk: &DeviceId| directory(*disk).and_then(|sysfs| number_in(&sysfs));
+        self.counted.iter().filter_map(whole).all(is_counted)
+    }
+
     /// Adds the disks of a file system. Returns whether a block device of it is known.
     fn add_file_system(&mut self, device: DeviceId, source: &str, mounts: &[Mount]) -> bool {
         let disks = match block_device(source) {
@@ -65,8 +75,8 @@ impl Disks {
         true
     }
 
-    /// Adds the disks with the files of loop devices at or below `disk` that have pending requests.
-    /// Without a pending request, the disk of the file works for others. Other disks below do not
+    /// Adds the disks with the files of loop devices at or below `disk` that may have pending
+    /// requests. Without one, the disk of the file works for others. Other disks below do not
     /// count: a disk of device-mapper or md completes writes one by one, and shares its parts with
     /// other disks.
     fn look_below(&mut self, disk: DeviceId, mounts: &[Mount]) {
@@ -75,7 +85,7 @@ impl Disks {
             number_in(&part.path()).into_iter().for_each(|part| self.look_below(part, mounts));
         }
         let file = fs::read_to_string(sysfs.join("loop/backing_file")).ok();
-        let file = file.filter(|_| number_in(&sysfs).is_some_and(is_busy));
+        let file = file.filter(|_| number_in(&sysfs).is_some_and(may_be_busy));
         // Another mount namespace may have the file.
         let above = |file: String| mounts::above(Path::new(file.trim_end_matches('\n')), mounts);
         let mount = file.and_then(above);

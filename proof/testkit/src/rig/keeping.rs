@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::record::RigRecord;
 use super::teardown::{self, Busy, teardown};
-use super::{Cut, Disk, FsKind, Loss, Recording, remount, replay, system};
+use super::{Cut, Disk, FsKind, Loss, Recording, remount, replay, system, thaw};
 use crate::error::Context;
 use crate::{Error, Result};
 
@@ -130,11 +130,12 @@ pub fn find(mount_point: &Path) -> Result<RecordedRig> {
 }
 
 /// Takes down the rigs of dead owners and returns their mount points. Also removes the control
-/// groups of killed tests.
+/// groups of killed tests, and thaws what they have frozen.
 ///
 /// # Errors
 /// The work directory cannot be read. A rig that cannot be taken down is named on stderr.
 pub fn reap() -> Result<Vec<PathBuf>> {
+    thaw::thaw_abandoned();
     crate::harness::cgroups::reap();
     teardown::reap()
 }

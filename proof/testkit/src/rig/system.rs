@@ -28,11 +28,15 @@ pub(super) fn is_mounted(device: &Path) -> Result<bool> {
 /// Returns the loop device on `file` from sysfs, which is never out of date.
 pub(super) fn loop_device(file: &Path) -> Option<PathBuf> {
     let devices = fs::read_dir("/sys/block").ok()?.flatten();
-    let mut ours = devices.filter(|device| {
-        let backing = fs::read_to_string(device.path().join("loop/backing_file"));
-        backing.is_ok_and(|path| Path::new(path.trim_end_matches('\n')) == file)
-    });
-    Some(Path::new("/dev").join(ours.next()?.file_name()))
+    let mut paths = devices.map(|device| Path::new("/dev").join(device.file_name()));
+    paths.find(|device| file_of_loop_device(device).is_some_and(|path| path == file))
+}
+
+/// Returns the path of the file of the loop device `device`, as sysfs shows it.
+pub(super) fn file_of_loop_device(device: &Path) -> Option<PathBuf> {
+    let directory = Path::new("/sys/block").join(device.file_name()?);
+    let path = fs::read_to_string(directory.join("loop/backing_file")).ok()?;
+    Some(path.trim_end_matches('\n').into())
 }
 
 /// Attaches a loop device to `file`. The kernel detaches the device when its last user is
