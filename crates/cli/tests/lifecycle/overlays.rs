@@ -176,6 +176,24 @@ fn an_error_below_an_overlay_of_the_command_is_not_missed() {
     });
 }
 
+/// Starts a process with a user namespace that maps 0 to [`ALICE`], as the process of rootless
+/// Podman that keeps its namespaces.
+fn keep_namespace(place: &Place) -> StartedCommand {
+    let user = ALICE.to_string();
+    let mut keeper = place.command("setpriv");
+    keeper.args(["--reuid", &user, "--regid", &user, "--clear-groups"]);
+    keeper.args(["unshare", "--user", "sleep", "1000"]);
+    let keeper = StartedCommand::new(&mut keeper);
+    let namespace = format!("/proc/{}", keeper.pid());
+    let of = |process: &str| fs::read_link(format!("{process}/ns/user")).ok();
+    eventually("the namespace is made", || of(&namespace) != of("/proc/self"));
+    for map in ["uid_map", "gid_map"] {
+        let ids = format!("0 {ALICE} 1\n1 100000 65536\n");
+        fs::write(format!("{namespace}/{map}"), ids).unwrap();
+    }
+    keeper
+}
+
 /// Mounts an overlay whose root only another user may read, writes there, and unmounts it with the
 /// given option. The last file stays open for the commit.
 const FOREIGN_ROOT: &str = r#"
@@ -197,19 +215,7 @@ fn a_user_unmounts_an_overlay_whose_root_belongs_to_another_user_of_the_namespac
             chown(point.join(name), Some(ALICE), Some(ALICE)).unwrap();
         }
         fs::set_permissions(point, PermissionsExt::from_mode(0o755)).unwrap();
-        // As the process of rootless Podman that keeps its namespaces.
-        let user = ALICE.to_string();
-        let mut keeper = place.command("setpriv");
-        keeper.args(["--reuid", &user, "--regid", &user, "--clear-groups"]);
-        keeper.args(["unshare", "--user", "sleep", "1000"]);
-        let keeper = StartedCommand::new(&mut keeper);
-        let namespace = format!("/proc/{}", keeper.pid());
-        let of = |process: &str| fs::read_link(format!("{process}/ns/user")).ok();
-        eventually("the namespace is made", || of(&namespace) != of("/proc/self"));
-        for map in ["uid_map", "gid_map"] {
-            let ids = format!("0 {ALICE} 1\n1 100000 65536\n");
-            fs::write(format!("{namespace}/{map}"), ids).unwrap();
-        }
+        let keeper = keep_namespace(place);
         for option in ["--verbose", "--lazy"] {
             let mut run = synconce(place, ALICE, &["run", "--stats", "--json", "--", "nsenter"]);
             run.args(["--user", "--preserve-credentials", "--target", &keeper.pid().to_string()]);
@@ -221,5 +227,52 @@ fn a_user_unmounts_an_overlay_whose_root_belongs_to_another_user_of_the_namespac
             let synced = committed(&run.stderr);
             assert!(synced.contains(&(point.to_owned(), true)), "{option} {synced:?}");
         }
+    });
+}
+
+/// Mounts an overlay below a directory that only another user may enter, writes there, and
+/// unmounts it.
+const FOREIGN_PARENT: &str = r#"
+chown 5:5 "$1/parent" && chmod 700 "$1/parent" && cd "$1/parent"
+mount -t overlay -o lowerdir=lower,upperdir=upper,workdir=work overlay merged
+dd if=/dev/zero of=merged/data bs=64k count=1 conv=notrunc status=none
+touch ../say/written
+until [ -e ../say/go ]; do sleep 0.01; done
+sync merged/data
+umount merged
+"#;
+
+#[test]
+fn an_error_below_an_unmounted_overlay_that_a_user_may_not_reach_is_not_missed() {
+    // A sync(2) of another test would write the file before the disk fails.
+    isolated_alone(|place| {
+        let _barrier = without_foreign_syncs();
+        machine(place);
+        let rig = rig();
+        let point = rig.path();
+        fs::set_permissions(point, PermissionsExt::from_mode(0o755)).unwrap();
+        let parent = point.join("parent");
+        let data = parent.join("upper/data");
+        let directories = ["lower", "upper", "work", "merged"].map(|name| parent.join(name));
+        for path in [parent.clone(), point.join("say")].iter().chain(&directories) {
+            fs::create_dir(path).unwrap();
+            chown(path, Some(ALICE), Some(ALICE)).unwrap();
+        }
+        fs::write(&data, [b'a'; 65536]).unwrap();
+        chown(&data, Some(ALICE), Some(ALICE)).unwrap();
+        let keeper = keep_namespace(place);
+        let mut run = synconce(place, ALICE, &["run", "--", "nsenter"]);
+        run.args(["--user", "--preserve-credentials", "--target", &keeper.pid().to_string()]);
+        run.args(["unshare", "--mount", "sh", "-ec", FOREIGN_PARENT, "sh"]).arg(point);
+        // The run pins the disk of its working directory before the command starts.
+        run.current_dir(point);
+        let run = StartedCommand::new(&mut run);
+        eventually("the file is written", || point.join("say/written").exists());
+        lose_written(&rig, &data);
+        fs::write(point.join("say/go"), "").unwrap();
+        let code = run.end().code();
+        let text = run.text();
+        assert_eq!(code, Some(125), "{text}");
+        assert!(text.contains(&format!("not durable: {} (", point.display())), "{text}");
     });
 }

@@ -56,6 +56,8 @@ pub(crate) struct Active {
     /// File systems without a descriptor that need sync(2) even if they have ended: their unmount
     /// does not flush the disk, or their number does not show whether they are in use.
     by_sync: HashSet<DeviceId>,
+    /// The overlays whose upper file systems were not found.
+    upperless: HashSet<DeviceId>,
     /// File systems that are synced because the run unmounts them.
     unmounts: Vec<Arc<UnmountSync>>,
     checkpoints: Checkpoints,
@@ -87,6 +89,7 @@ impl Active {
             earlier: None,
             early_taken: HashSet::new(),
             by_sync: HashSet::new(),
+            upperless: HashSet::new(),
             unmounts: Vec::new(),
             checkpoints: Checkpoints::default(),
             held_since: false,
@@ -226,6 +229,9 @@ impl Active {
             !pin.is_open() && (is_untraceable || pin.kind() == SyncKind::Disk { flushes: false })
         };
         self.by_sync.extend(pins.iter().filter(needs_sync).map(|pin| pin.device));
+        let is_upperless =
+            |pin: &&Pin| pin.kind() == SyncKind::Stacked && pin.uppers.is_empty() && !pin.in_memory;
+        self.upperless.extend(pins.iter().filter(is_upperless).map(|pin| pin.device));
         self.pins.join(pins);
     }
 

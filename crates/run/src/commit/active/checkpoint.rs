@@ -8,6 +8,7 @@
 //! meanwhile, and their data are left to the commit at the end.
 
 use super::Active;
+use super::commit::early;
 use super::coverage::Coverage;
 use super::sealed_scope::SealedScope;
 use super::turn::{Checkpoints, Turn};
@@ -127,6 +128,7 @@ impl Checkpoint {
             self;
         let checkpoints = turn.checkpoints();
         coverage.add_root();
+        let early = early(&pins);
         pins.retain(|device| coverage.keeps(device));
         let mut sealed = is_sealed.then(SealedScope::default);
         let is_complete = coverage.scope.iter().all(|device| pins.covers(*device));
@@ -134,6 +136,7 @@ impl Checkpoint {
             let others = process_tree::descendants(std::process::id());
             coverage.add_late(&mut pins, &others, sealed.as_mut());
         }
+        coverage.add_below(&mut pins, early);
         let everything = everything.or_else(|| coverage.leaves(&pins).then_some(left));
         // Their syncs are waited for below.
         let taken_over: HashSet<_> = unmounts

@@ -43,9 +43,11 @@ impl Active {
         }
         coverage.add_root();
         pins.drop_closed();
+        let early = early(&pins);
         pins.retain(|device| coverage.keeps(device));
         coverage.add_late(&mut pins, survivors, self.scope.sealed.as_mut());
         coverage.add_hidden(&mut pins);
+        coverage.add_below(&mut pins, early);
         let takes_all = self.scope.takes_all() || coverage.leaves(&pins);
         let everything = takes_all.then(|| self.everything());
         // A failed sync is never repeated: the second sync would succeed although data was
@@ -81,6 +83,7 @@ impl Active {
             root: self.markers.root.clone(),
             ended: self.ended(&self.pins),
             by_sync: self.by_sync.clone(),
+            upperless: self.upperless.clone(),
         }
     }
 
@@ -120,6 +123,13 @@ impl Active {
             report_wait(Path::new("what an earlier commit syncs"), progress);
         }
     }
+}
+
+/// Returns the pins from before the command started.
+pub(super) fn early(pins: &Pins) -> Pins {
+    let mut early = pins.clone();
+    early.take(|pin| !pin.early);
+    early
 }
 
 fn report_wait(point: &Path, progress: &mut dyn FnMut(&Progress<'_>)) {

@@ -29,6 +29,8 @@ pub(super) struct Coverage {
     pub(super) ended: HashSet<DeviceId>,
     /// The file systems that sync(2) commits if they have no pin, whether they have ended or not.
     pub(super) by_sync: HashSet<DeviceId>,
+    /// The overlays whose upper file systems were not found.
+    pub(super) upperless: HashSet<DeviceId>,
 }
 
 impl Coverage {
@@ -96,6 +98,18 @@ impl Coverage {
             {
                 pins.adopt(&mount, file);
             }
+        }
+    }
+
+    /// Adds the `early` pins, from before the command started, if a covered overlay without a known
+    /// upper file system ended without a sync. The kernel wrote the overlay out, and only a pin of
+    /// the file system below reports the errors.
+    pub(super) fn add_below(&self, pins: &mut Pins, early: Pins) {
+        let is_unseen = |device: &DeviceId| {
+            self.scope.contains(device) && !self.ended.contains(device) && !pins.covers(*device)
+        };
+        if self.only.is_none() && self.upperless.iter().any(is_unseen) {
+            pins.join(early);
         }
     }
 

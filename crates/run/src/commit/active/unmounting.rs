@@ -109,8 +109,8 @@ impl Unmounting {
         }
         let is_overlay = pin.kind() == SyncKind::Stacked;
         match pin.opened(&self.mounts, &self.root) {
-            // The root may belong to a user of an inner user namespace, as in rootless Podman. Such
-            // a namespace mounts no disk, and the file system below an overlay reports its errors.
+            // The root may belong to a user of an inner user namespace, as in rootless Podman. The
+            // commit syncs the file system below the overlay, and finds its errors.
             Err(Errno::ACCESS) if is_overlay => Ok(None),
             pin => pin,
         }
