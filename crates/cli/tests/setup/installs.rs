@@ -248,8 +248,7 @@ fn where_no_run_can_be_started_the_program_is_started_once_without_and_a_line_sa
             assert!(lines[0].contains(reason), "{said}");
         }
         for option in ["", "--check"] {
-            let ended =
-                root.run(&["sh", "-c", &format!("umount /proc; synconce setup apt {option}")]);
+            let ended = root.run(&["sh", "-c", "umount /proc; synconce setup apt $0", option]);
             let said = "synconce: but here apt runs without a hold: cannot start /proc/self/exe: \
                         /proc is not mounted\nsynconce: hint: mount -t proc proc /proc\n";
             assert!(ended.status.success() && ended.stderr.ends_with(said), "{ended:?}");
