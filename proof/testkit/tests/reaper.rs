@@ -173,6 +173,36 @@ fn device_below(directory: &Path) -> String {
     names.find(|name| Path::new(&file_of(name)).starts_with(directory)).expect("a loop device")
 }
 
+/// Returns this program in a mount and a pid namespace of its own, with its rigs in `records`.
+fn in_namespaces(records: &Path) -> Command {
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private", "--pid", "--fork", "--kill-child"]);
+    command.arg("--mount-proc").arg(std::env::current_exe().unwrap());
+    command.env("SYNCONCE_RIG_DIR", records);
+    command
+}
+
+/// Waits until the loop device `name` is free of its file below `records`, and calls `each` again
+/// and again meanwhile.
+fn assert_detached(name: &str, records: &Path, each: impl Fn()) {
+    let limit = Instant::now() + patiently(Duration::from_secs(20));
+    // Once the FUSE mount is gone, the kernel shows the path within the FUSE file system.
+    let attached = |file: &str| file == "/disk" || Path::new(file).starts_with(records);
+    while attached(&file_of(name)) {
+        assert!(Instant::now() < limit, "{name} is attached to {}", file_of(name));
+        each();
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Reaps the rigs in `records`, of which nothing is left then.
+fn reap_in(records: &Path) {
+    let mut reap = Command::new(env!("CARGO_BIN_EXE_rig"));
+    let reaped = reap.arg("reap").env("SYNCONCE_RIG_DIR", records).output().unwrap();
+    assert!(reaped.status.success(), "{reaped:?}");
+    assert_eq!(std::fs::read_dir(records).unwrap().count(), 0, "the record is left");
+}
+
 /// The process, the daemon and `unshare` end in any order, and the namespace with the last of
 /// them.
 #[test]
@@ -180,25 +210,13 @@ fn a_rig_whose_mount_namespace_ends_leaves_nothing_but_files() {
     for passthrough in [true, false] {
         // The loop device is found by the directory of its records.
         let records = tempfile::tempdir().unwrap();
-        let mut command = Command::new("unshare");
-        command.args(["--mount", "--propagation", "private", "--pid", "--fork", "--kill-child"]);
-        command.arg("--mount-proc").arg(std::env::current_exe().unwrap());
-        command.env("SYNCONCE_RIG_DIR", records.path());
+        let mut command = in_namespaces(records.path());
         command.env(PASSTHROUGH, passthrough.to_string());
         let (outer, _) = started("an_owner_waits_to_be_killed", &mut command);
         let device = device_below(records.path());
         kill(outer);
-        let limit = Instant::now() + patiently(Duration::from_secs(20));
-        // Once the FUSE mount is gone, the kernel shows the path within the FUSE file system.
-        let attached = |file: &str| file == "/disk" || Path::new(file).starts_with(records.path());
-        while attached(&file_of(&device)) {
-            assert!(Instant::now() < limit, "{device} is attached to {}", file_of(&device));
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        let mut reap = Command::new(env!("CARGO_BIN_EXE_rig"));
-        let reaped = reap.arg("reap").env("SYNCONCE_RIG_DIR", records.path()).output().unwrap();
-        assert!(reaped.status.success(), "{reaped:?}");
-        assert_eq!(std::fs::read_dir(records.path()).unwrap().count(), 0, "the record is left");
+        assert_detached(&device, records.path(), || {});
+        reap_in(records.path());
     }
 }
 
@@ -206,22 +224,14 @@ fn a_rig_whose_mount_namespace_ends_leaves_nothing_but_files() {
 #[test]
 fn a_frozen_rig_of_a_killed_owner_is_thawed() {
     let records = tempfile::tempdir().unwrap();
-    let mut command = Command::new("unshare");
-    command.args(["--mount", "--propagation", "private", "--pid", "--fork", "--kill-child"]);
-    command.arg("--mount-proc").arg(std::env::current_exe().unwrap());
-    command.env("SYNCONCE_RIG_DIR", records.path());
     let waits = "an_owner_that_waits_for_a_frozen_rig_waits_to_be_killed";
-    let (outer, _) = started(waits, &mut command);
+    let (outer, _) = started(waits, &mut in_namespaces(records.path()));
     let device = device_below(records.path());
     // The thread has time to wait for the file system, and the namespace to end if it does not.
     std::thread::sleep(Duration::from_secs(1));
     kill(outer);
-    let limit = Instant::now() + patiently(Duration::from_secs(20));
-    while Path::new(&file_of(&device)).starts_with(records.path()) || file_of(&device) == "/disk" {
-        assert!(Instant::now() < limit, "{device} is attached to {}", file_of(&device));
-        rig::reap().unwrap();
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    assert_detached(&device, records.path(), || drop(rig::reap().unwrap()));
+    reap_in(records.path());
 }
 
 /// In the other namespace the owner's pid means no process, or another one.
