@@ -145,7 +145,11 @@ fn only_directories(upper: &Path) -> Result<Option<Vec<UpperDirectory>>, Error> 
     while let Some(UpperDirectory { opened: directory, .. }) = found.get(next) {
         let path = place_of(directory.as_fd());
         let mut inner = Vec::new();
-        for entry in Dir::read_from(directory).on("cannot read", &path)? {
+        let entries = match Dir::read_from(directory) {
+            Err(Errno::MFILE) => return Ok(None),
+            entries => entries.on("cannot read", &path)?,
+        };
+        for entry in entries {
             let entry = entry.on("cannot read", &path)?;
             let name = OsStr::from_bytes(entry.file_name().to_bytes());
             if name == "." || name == ".." {
