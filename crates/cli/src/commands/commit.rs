@@ -63,7 +63,7 @@ fn remedy(error: &RequestError) -> Option<String> {
         RequestError::NoRun | RequestError::NotInFlight(_) | RequestError::OfTwoUsers { .. } => {
             "`synconce status` lists the runs in flight".to_owned()
         }
-        RequestError::InOtherNetwork(id) => format!("in that container: synconce commit {id}"),
+        RequestError::InOtherNetwork(id) => format!("in that namespace: synconce commit {id}"),
         RequestError::OfAnotherUser(id) => format!("sudo {} commit {id}", name_for_sudo()),
         RequestError::Unfinished(_) => "the commit goes on in the background".to_owned(),
         RequestError::Run(error @ (RunError::NoDisk(_) | RunError::Path(_))) => {

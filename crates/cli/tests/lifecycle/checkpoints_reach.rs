@@ -245,7 +245,7 @@ fn a_run_of_another_network_namespace_is_said_to_be_there() {
             assert_eq!(asked.status.code(), Some(125), "{asked:?}");
             let said = format!(
                 "synconce: cannot commit {id}: it was started in another network namespace, as of \
-                 a container\nsynconce: hint: in that container: synconce commit {id}\n"
+                 a container\nsynconce: hint: in that namespace: synconce commit {id}\n"
             );
             assert_eq!(asked.stderr, said);
         }
