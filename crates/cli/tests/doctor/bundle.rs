@@ -222,6 +222,8 @@ fn a_bundle_replaces_no_other_output(place: &Place) {
                 synconce: hint: synconce doctor --support-bundle bundle.json";
     fs::write(place.path("record"), "old").unwrap();
     symlink("record", place.path("link")).unwrap();
+    // As /dev/stdout, which a failure would replace on this machine.
+    symlink("/proc/self/fd/1", place.path("stdout")).unwrap();
     for (options, file, why) in [
         (&[][..], "-", only),
         (&["--read", "./record"], "record", other),
@@ -230,7 +232,7 @@ fn a_bundle_replaces_no_other_output(place: &Place) {
         (&["--json=./new"], "new", other),
         (&[], "/dev/null", "not a regular file"),
         (&[], "link", "a symbolic link"),
-        (&[], "/dev/stdout", "a symbolic link"),
+        (&[], "stdout", "a symbolic link"),
         (&[], ".", "is a directory"),
     ] {
         let words = [&[binary(), "doctor", "--support-bundle", file], options].concat();
