@@ -301,4 +301,6 @@ fn an_upgrade_renews_the_wrappers_of_apt_and_an_install_makes_none() {
     place.write("usr/bin/dpkg", "the operator's\n");
     assert_eq!(run(&place, POSTINST, "configure").code, Some(0));
     assert_eq!(place.read("usr/bin/dpkg"), "the operator's\n");
+    fs::remove_file(place.root.join("usr/bin/dpkg")).unwrap();
+    assert_eq!(run(&place, POSTINST, "configure").code, Some(0));
 }

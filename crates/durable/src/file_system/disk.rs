@@ -2,7 +2,7 @@
 
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use synconce_probe::device;
 use synconce_probe::mounts::DeviceId;
@@ -17,9 +17,14 @@ pub(super) fn flush_at(path: &Path) -> Option<Result<(), Errno>> {
     open(path).map(rustix::fs::fsync)
 }
 
+/// Opens a block device only: the open of another device can start it, as that of a watchdog does.
 fn open(path: &Path) -> Option<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = rustix::fs::openat(CWD, path, flags, Mode::empty()).ok()?;
+    let file = rustix::fs::openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let mode = rustix::fs::fstat(&file).ok()?.st_mode;
-    (FileType::from_raw_mode(mode) == FileType::BlockDevice).then_some(file)
+    if FileType::from_raw_mode(mode) != FileType::BlockDevice {
+        return None;
+    }
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    rustix::fs::openat(CWD, path, flags, Mode::empty()).ok()
 }

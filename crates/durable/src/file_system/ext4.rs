@@ -122,9 +122,10 @@ fn journal_on(device: DeviceId) -> Option<JournalState> {
 /// `EXT4_JOURNAL_INO` (`jbd2_journal_init_inode`).
 ///
 /// Without a journal syncfs(2) flushes the disk before it writes the last metadata (`ext4_sync_fs`,
-/// and then `sync_blockdev` in `sync_filesystem`). With a journal on another disk, it and fsync(2)
-/// may not flush the disk of the data: Linux 6.1 expects a flush by a commit of the journal that
-/// flushes its own disk alone (`jbd2_trans_will_send_data_barrier`). Linux 6.18 flushes.
+/// and then `sync_blockdev` in `sync_filesystem`). With a journal on another disk, syncfs(2) and
+/// fsync(2) may not flush the disk of the data: Linux 6.1 leaves the flush to a commit of the
+/// journal, which may flush only the disk of the journal (`jbd2_trans_will_send_data_barrier`).
+/// Linux 6.18 flushes both.
 pub(super) fn has_internal_journal(handle: BorrowedFd<'_>) -> Result<bool, Errno> {
     let Some(mut journal) = device::name(device_of(handle)?) else {
         return Ok(false);

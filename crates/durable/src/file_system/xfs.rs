@@ -2,8 +2,8 @@
 //!
 //! syncfs(2) flushes the disk of the data only by a write of the log (`xfs_fs_sync_fs`, Linux
 //! 6.18). The log has nothing to write for overwritten blocks if another sync has already written
-//! the times of their files. syncfs(2) never flushes the realtime device, which fsync(2) of a file
-//! there does.
+//! the times of their files. syncfs(2) never flushes the realtime device; fsync(2) of a file on the
+//! realtime device does.
 
 use super::{below, device_of, disk};
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
@@ -18,8 +18,8 @@ use synconce_probe::mounts::{self, DeviceId};
 /// directory does not.
 ///
 /// # Errors
-/// Those of fsync(2). A user without the right to any of these files flushes nothing; without the
-/// right to the block devices, not the realtime device.
+/// Those of fsync(2). A user without the right to any of these files flushes nothing. A user
+/// without the right to the block devices does not flush the realtime device.
 pub(super) fn flush(handle: BorrowedFd<'_>, owned: &[PathBuf]) -> Result<(), Errno> {
     let device = device_of(handle)?;
     let realtime = realtime_device(device).and_then(|path| disk::flush_at(&path));
@@ -35,11 +35,13 @@ pub(super) fn flush(handle: BorrowedFd<'_>, owned: &[PathBuf]) -> Result<(), Err
     unnamed.map_or(Ok(()), rustix::fs::fsync)
 }
 
-/// Returns the path of the realtime device, as it was given to mount(8). Returns `None` if there is
-/// none, or if this process does not see the mount.
+/// Returns the path of the realtime device, as mount(8) got it. Returns `None` without a realtime
+/// device, if this process does not see the mount, or if the path is relative: the working
+/// directory of mount(8) is unknown.
 fn realtime_device(device: DeviceId) -> Option<PathBuf> {
     let mounts = mounts::read("self").ok()?;
-    mounts.iter().find(|mount| mount.device == device)?.option("rtdev")
+    let path = mounts.iter().find(|mount| mount.device == device)?.option("rtdev")?;
+    path.is_absolute().then_some(path)
 }
 
 fn is_file(handle: BorrowedFd<'_>) -> Result<bool, Errno> {
