@@ -30,18 +30,6 @@ impl Abi {
     pub const ALL: &'static [Self] =
         &[Self::X86_64, Self::X32, Self::I386, Self::Aarch64, Self::Arm];
 
-    /// Returns the name in the kernel's documentation.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::X86_64 => "x86_64",
-            Self::X32 => "x32",
-            Self::I386 => "i386",
-            Self::Aarch64 => "aarch64",
-            Self::Arm => "arm",
-        }
-    }
-
     /// Returns the `AUDIT_ARCH_*` value that seccomp reports for this ABI
     /// (include/uapi/linux/audit.h). x86_64 and x32 have the same value.
     #[must_use]

@@ -20,6 +20,15 @@ pub(crate) struct CutPoint {
     pub granularity: Granularity,
 }
 
+impl CutPoint {
+    /// Chooses one of `instants`, and what survives a cut there.
+    pub(crate) fn random(instants: &[(usize, usize)], random: &mut fastrand::Rng) -> Self {
+        let (disk, other) = instants[random.usize(..instants.len())];
+        let (survivors, granularity) = random_survivors(random);
+        Self { disk, other, survivors, granularity }
+    }
+}
+
 /// The positions of the marks in a log.
 #[derive(Clone, Copy)]
 struct Bounds {
@@ -173,9 +182,7 @@ fn choose(log: &Log, other: Option<&Log>, bounds: Bounds, campaign: Campaign) ->
     let mut chosen = Vec::new();
     for (range, wanted) in parts.into_iter().filter(|(range, _)| !range.is_empty()) {
         for _ in 0..wanted {
-            let (disk, other) = instants[random.usize(range.clone())];
-            let (survivors, granularity) = random_survivors(&mut random);
-            chosen.push(CutPoint { disk, other, survivors, granularity });
+            chosen.push(CutPoint::random(&instants[range.clone()], &mut random));
         }
     }
     chosen.sort_by_key(|place| (place.disk, place.other));

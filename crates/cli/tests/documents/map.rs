@@ -9,6 +9,9 @@ use std::path::Path;
 /// Where the paths of the map begin.
 const BASES: [&str; 3] = ["", "crates", "proof"];
 
+/// Modules and folders that need no line: roots of crates, tests and fuzzing.
+const WITHOUT_LINE: [&str; 4] = ["lib", "main", "tests", "fuzz"];
+
 /// A row of a table of the map.
 struct Row<'a> {
     line: usize,
@@ -75,8 +78,7 @@ pub fn gone() -> Vec<String> {
     gone
 }
 
-/// Returns the modules of the product that no table of modules names. Modules of tests and of
-/// fuzzing need no line.
+/// Returns the modules that no table of modules names.
 pub fn unnamed() -> Vec<String> {
     let map = Document::read("ARCHITECTURE.md");
     let rows = rows(&map);
@@ -84,7 +86,6 @@ pub fn unnamed() -> Vec<String> {
     let named: HashSet<_> = of_modules
         .flat_map(|row| row.names().into_iter().map(|name| path_of(row.heading, &name)))
         .collect();
-    let crates = Path::new(PROJECT).join("crates");
     let is_named = |path: &str| {
         let mut parts: Vec<_> = path.split('/').collect();
         if let [.., folder, _] = &mut parts[..] {
@@ -97,14 +98,16 @@ pub fn unnamed() -> Vec<String> {
             || named.contains(&pattern)
             || named.iter().any(|name| name.starts_with(&below))
     };
-    let without_line = ["lib", "main", "tests", "fuzz"];
-    sources(&crates)
-        .iter()
-        .filter_map(|path| path.strip_prefix(&crates).ok()?.to_str()?.strip_suffix(".rs"))
-        .filter(|path| !path.split('/').any(|part| without_line.contains(&part)))
-        .filter(|path| !is_named(path))
-        .map(|path| format!("crates/{path}.rs: no table of modules in ARCHITECTURE.md names it"))
-        .collect()
+    let needs_line = |path: &str| !path.split('/').any(|part| WITHOUT_LINE.contains(&part));
+    let mut unnamed = Vec::new();
+    for base in BASES.map(|base| Path::new(PROJECT).join(base)) {
+        let modules = sources(&base).into_iter().filter_map(|path| {
+            Some(path.strip_prefix(&base).ok()?.to_str()?.strip_suffix(".rs")?.to_owned())
+        });
+        unnamed.extend(modules.filter(|path| needs_line(path) && !is_named(path)));
+    }
+    let said = |path| format!("{path}.rs: no table of modules in ARCHITECTURE.md names it");
+    unnamed.into_iter().map(said).collect()
 }
 
 /// Returns the names that `name` stands for: `a/{b,c}` is `a/b` and `a/c`.

@@ -23,9 +23,12 @@ fn the_marker_is_durable_before_the_first_call_is_held_and_removed_after_the_com
         assert_eq!(place.read("seen").matches(".json\n").count(), 1);
         let data = format!("{}> <unfinished", place.text("data"));
         let held = trace.expect(0, &["fsync(", &data]);
+        // The public file, then both names, then the private file, then their directory.
         let content = trace.expect(0, &["fsync(", "/state/runs/#"]);
-        let named = trace.expect(content, &["linkat(", "/state/runs>", ".json"]);
-        let entry = trace.expect(named, &["fsync(", "/state/runs>"]);
+        let private = trace.expect(content, &["linkat(", ".private"]);
+        let public = trace.expect(private, &["linkat(", "/state/runs>", ".json"]);
+        let other = trace.expect(public, &["fsync(", "/state/runs/#"]);
+        let entry = trace.expect(other, &["fsync(", "/state/runs>"]);
         // The directories were new: each parent has a new name to be made durable.
         let parent = trace.expect(entry, &["fsync(", "/state>"]);
         let answer = trace.expect(parent, &["SECCOMP_IOCTL_NOTIF_SEND"]);

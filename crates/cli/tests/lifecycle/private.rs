@@ -4,7 +4,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use synconce_testkit::harness::{Place, Trace, binary, eventually, files, finish, isolated, perl};
+use synconce_testkit::harness::{Place, binary, eventually, files, finish, isolated, perl};
 
 /// A word of a command line that other users must not read.
 const SECRET: &str = "correct-horse-battery";
@@ -70,21 +70,6 @@ fn no_other_user_reads_a_password_of_a_command_line_in_a_marker_or_a_run_file() 
             let status = place.status(&["--root", SECRET]);
             assert_eq!(status.stdout.matches(SECRET).count(), 4, "shown to root: {status:?}");
         }
-    });
-}
-
-#[test]
-fn both_parts_of_a_marker_are_durable_before_the_first_call_is_held() {
-    isolated(|place| {
-        place.write("data", "x");
-        let trace = Trace::run(place, &[binary(), "run", "--", "sync", "data"]);
-        let content = trace.expect(0, &["fsync(", "/state/runs/#"]);
-        let private = trace.expect(content, &["linkat(", ".private"]);
-        let public = trace.expect(private, &["linkat(", ".json"]);
-        let other = trace.expect(public, &["fsync(", "/state/runs/#"]);
-        let entry = trace.expect(other, &["fsync(", "/state/runs>"]);
-        let answer = trace.expect(entry, &["SECCOMP_IOCTL_NOTIF_SEND"]);
-        assert_eq!(trace.find(0, &["SECCOMP_IOCTL_NOTIF_SEND"]), Some(answer), "the first answer");
     });
 }
 

@@ -25,17 +25,17 @@ fn header(path: &str) -> Option<HashMap<String, u32>> {
 
 fn compare_with(abi: Abi, path: &str) {
     let Some(header) = header(path) else {
-        crate::common::skipped(&format!("{} numbers", abi.name()), &format!("no {path}"));
+        crate::common::skipped(&format!("{abi:?} numbers"), &format!("no {path}"));
         return;
     };
     assert!(header.len() > 250, "{path} was not understood: {} entries", header.len());
     for &call in Call::ALL {
         let wanted = header.get(call.name()).copied();
-        assert_eq!(call.number(abi), wanted, "{} on {}", call.name(), abi.name());
+        assert_eq!(call.number(abi), wanted, "{} on {abi:?}", call.name());
     }
     let umounts: Vec<u32> = Call::Umount.numbers(abi).collect();
     let wanted = ["umount2", "umount"].iter().filter_map(|&name| header.get(name).copied());
-    assert_eq!(umounts, wanted.collect::<Vec<_>>(), "umount on {}", abi.name());
+    assert_eq!(umounts, wanted.collect::<Vec<_>>(), "umount on {abi:?}");
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn every_number_leads_back_to_its_call() {
         for &call in Call::ALL {
             for number in call.numbers(abi) {
                 let found = Call::identify(abi.audit_arch(), number.cast_signed());
-                assert_eq!(found, Some((abi, call)), "{number:#x} on {}", abi.name());
+                assert_eq!(found, Some((abi, call)), "{number:#x} on {abi:?}");
             }
         }
     }
@@ -111,7 +111,7 @@ fn no_number_of_an_abi_stands_for_two_calls() {
         let count = numbers.len();
         numbers.sort_unstable();
         numbers.dedup();
-        assert_eq!(numbers.len(), count, "{}", abi.name());
+        assert_eq!(numbers.len(), count, "{abi:?}");
     }
 }
 

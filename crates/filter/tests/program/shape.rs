@@ -94,9 +94,9 @@ fn a_plain_openat_is_let_go_within_a_dozen_instructions() {
         let number = Call::Openat.number(abi).expect("every ABI has openat");
         let program = program(&spec, native_abis());
         let trace = trace(&program, &data(abi, number, [0; 6])).expect("a valid program");
-        println!("{:3} instructions for openat on {}", trace.path.len(), abi.name());
+        println!("{:3} instructions for openat on {abi:?}", trace.path.len());
         assert_eq!(trace.verdict, FilterVerdict::Allow);
-        assert!(trace.path.len() <= 13, "{} on {}", trace.path.len(), abi.name());
+        assert!(trace.path.len() <= 13, "{} on {abi:?}", trace.path.len());
     }
 }
 

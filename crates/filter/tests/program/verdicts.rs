@@ -27,7 +27,7 @@ fn every_call_of_every_abi_gets_the_verdict_of_the_rules() {
                         for number in call.numbers(abi) {
                             let found = interpret(&program, &data(abi, number, args));
                             let wanted = Ok(expected(&spec, abi, call, &args));
-                            let name = (abi.name(), call.name());
+                            let name = (abi, call.name());
                             assert_eq!(found, wanted, "{name:?} {args:x?} under {spec:?}");
                             asked += 1;
                         }

@@ -10,7 +10,7 @@ use crate::Result;
 use crate::background_load::LoadKind;
 use crate::campaign::{BrokenPromise, Campaign, Findings};
 use crate::config::DiskKind;
-use crate::cuts::{CutPoint, instants, random_survivors};
+use crate::cuts::{CutPoint, instants};
 use crate::recording::place;
 use std::path::PathBuf;
 use std::process::Command;
@@ -46,11 +46,10 @@ pub(super) fn cut(
     let range = place(&log, mark::START)?..place(&log, mark::END)?;
     let all = instants(&log, other.as_ref(), range);
     let mut replays = Replays::up(fixture, &recovery)?;
-    let mut places: Vec<_> = (0..campaign.count).map(|_| all[random.usize(..all.len())]).collect();
-    places.sort_unstable();
-    campaign.at_each(places, |findings, (disk, other)| {
-        let (survivors, granularity) = random_survivors(&mut random);
-        let place = CutPoint { disk, other, survivors, granularity };
+    let random_place = |_| CutPoint::random(&all, &mut random);
+    let mut places: Vec<_> = (0..campaign.count).map(random_place).collect();
+    places.sort_by_key(|place| (place.disk, place.other));
+    campaign.at_each(places, |findings, place| {
         let at = || format!("{place:?} after {first:?}");
         let judge = if is_restore { judge_restore } else { judge };
         let seen = replays.look(place, || judge(fixture, &before));
@@ -79,9 +78,7 @@ fn interrupted(
     let all = instants(&log, other.as_ref(), hold.clone());
     let replays = Replays::up(fixture, recorded)?;
     for _ in 0..TRIES {
-        let (disk, other) = all[random.usize(..all.len())];
-        let (survivors, granularity) = random_survivors(random);
-        let place = CutPoint { disk, other, survivors, granularity };
+        let place = CutPoint::random(&all, random);
         replays.cut(place)?;
         let Ok(disks) = mounted(replays.all()) else { continue };
         let has_marker = fixture.marker_path().exists();

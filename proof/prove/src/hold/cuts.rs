@@ -5,7 +5,7 @@ use super::judge::judge;
 use super::recording::{Marks, RecordedHold};
 use crate::Result;
 use crate::campaign::{BrokenPromise, Campaign, Findings, Seen};
-use crate::cuts::{CutPoint, cut_at, instants, random_survivors};
+use crate::cuts::{CutPoint, cut_at, instants};
 use std::iter;
 use synconce_testkit::rig::{Log, Mounted, Replay};
 
@@ -119,12 +119,9 @@ fn choose(log: &Log, other: Option<&Log>, marks: &Marks, campaign: Campaign) -> 
             3 | 4 => to..all.len().min(to + NEAR),
             _ => from.max(to.saturating_sub(NEAR))..to,
         };
-        if range.is_empty() {
-            continue;
+        if !range.is_empty() {
+            chosen.push(CutPoint::random(&all[range], &mut random));
         }
-        let (disk, other) = all[random.usize(range)];
-        let (survivors, granularity) = random_survivors(&mut random);
-        chosen.push(CutPoint { disk, other, survivors, granularity });
     }
     chosen.sort_by_key(|place| (place.disk, place.other));
     chosen

@@ -3,7 +3,7 @@
 use super::{DiskContent, MountEnd, Way};
 use crate::Result;
 use crate::config::{DiskKind, RunConfig};
-use crate::recording::finish;
+use crate::recording::{finish, wait_until};
 use crate::work::Work;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use std::fs::{self, File};
@@ -11,7 +11,7 @@ use std::io::Read;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use synconce_testkit::manifest::{Manifest, ManifestOptions};
 use synconce_testkit::patiently;
 use synconce_testkit::process::Group;
@@ -190,7 +190,9 @@ fn in_other_namespace(config: RunConfig, device: &Path, point: &Path) -> Result<
     command.args(["--mount", "--propagation", "private", "sh", "-ec", script, "sh"]);
     command.arg(config.disk.options().unwrap_or("defaults")).arg(device).arg(point);
     let group = Group::spawn(&mut command)?;
-    wait_until("the disk is mounted", || point.with_file_name("mounted").exists())?;
+    wait_until("the disk is mounted", patiently(LIMIT), || {
+        point.with_file_name("mounted").exists()
+    })?;
     let pid = group.pid();
     Ok((Server { group, point: None }, pid))
 }
@@ -201,7 +203,7 @@ fn ntfs(device: &Path, point: &Path) -> Result<Server> {
     let before = rustix::fs::stat(point)?.st_dev;
     let mut command = Command::new("ntfs-3g");
     let group = Group::spawn(command.args(["-o", "no_detach"]).arg(device).arg(point))?;
-    wait_until("ntfs-3g has mounted its disk", || {
+    wait_until("ntfs-3g has mounted its disk", patiently(LIMIT), || {
         rustix::fs::stat(point).is_ok_and(|stat| stat.st_dev != before)
     })?;
     Ok(Server { group, point: Some(point.to_owned()) })
@@ -218,14 +220,3 @@ impl Server {
 }
 
 const LIMIT: Duration = Duration::from_secs(60);
-
-fn wait_until(what: &str, holds: impl Fn() -> bool) -> Result<()> {
-    let end = Instant::now() + patiently(LIMIT);
-    while !holds() {
-        if Instant::now() > end {
-            return Err(format!("not within {LIMIT:?}: {what}").into());
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    }
-    Ok(())
-}

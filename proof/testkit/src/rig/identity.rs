@@ -8,6 +8,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
+use synconce_sys::procfs::Stat;
 
 /// Identifies a process by pid, start time and boot. A process with a reused pid has another start
 /// time.
@@ -15,7 +16,7 @@ use std::time::Duration;
 pub(super) struct ProcessId {
     boot: String,
     pid: i32,
-    /// Clock ticks since boot, field 22 of proc_pid_stat(5).
+    /// Clock ticks since boot.
     start: u64,
 }
 
@@ -25,8 +26,10 @@ impl ProcessId {
     }
 
     fn from_pid(pid: i32) -> io::Result<Self> {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-        let start = alive_since(&stat).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+        let stat = Stat::read(pid.cast_unsigned());
+        let living = stat.filter(|stat| !matches!(stat.state(), None | Some('Z' | 'X' | 'x')));
+        let start = living.and_then(|stat| stat.began());
+        let start = start.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
         Ok(Self { boot: boot_id()?, pid, start })
     }
 
@@ -68,17 +71,6 @@ fn ended(pidfd: &OwnedFd, limit: Duration) -> bool {
     rustix::io::retry_on_intr(|| poll(&mut fds, limit.as_ref())).is_ok_and(|ready| ready > 0)
 }
 
-/// Returns the start time from a stat line, or `None` for a zombie or a dead process.
-fn alive_since(stat: &str) -> Option<u64> {
-    // The command's name, in parentheses, may contain any character.
-    let mut fields = stat[stat.rfind(')')? + 1..].split_ascii_whitespace();
-    let state = fields.next()?;
-    if matches!(state, "Z" | "X" | "x") {
-        return None;
-    }
-    fields.nth(18)?.parse().ok()
-}
-
 fn boot_id() -> io::Result<String> {
     Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
 }
@@ -86,13 +78,9 @@ fn boot_id() -> io::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_name_with_parentheses_does_not_confuse_the_start_time() {
-        let line = "7 (a) b (c) S 1 7 7 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 4242 1 1 1";
-        assert_eq!(alive_since(line), Some(4242));
-        assert_eq!(alive_since(&line.replace(" S ", " Z ")), None);
-    }
+    use crate::patiently;
+    use std::process::Command;
+    use std::time::Instant;
 
     #[test]
     fn this_process_is_alive_and_its_number_with_another_start_is_not() {
@@ -100,5 +88,17 @@ mod tests {
         assert!(mine.is_alive());
         assert!(!ProcessId { start: mine.start + 1, ..mine.clone() }.is_alive());
         assert!(!ProcessId { boot: "an earlier boot".into(), ..mine }.is_alive());
+    }
+
+    #[test]
+    fn a_process_that_has_ended_and_was_not_waited_for_is_not_alive() {
+        let mut child = Command::new("true").spawn().unwrap();
+        let pid = child.id().cast_signed();
+        let ends = Instant::now() + patiently(Duration::from_secs(20));
+        while ProcessId::from_pid(pid).is_ok() {
+            assert!(Instant::now() < ends, "{pid} is taken for alive");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        child.wait().unwrap();
     }
 }

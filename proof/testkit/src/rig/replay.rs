@@ -126,12 +126,6 @@ impl Replay {
         self.rig.device()
     }
 
-    /// Returns the rig of the replay: its disk can fail and be slow like any other.
-    #[must_use]
-    pub fn rig(&self) -> &Rig {
-        &self.rig
-    }
-
     /// Makes this the disk after a power cut. All data written since the last cut is lost.
     ///
     /// Cuts in ascending order are the fastest; going back costs one pass over the log's
