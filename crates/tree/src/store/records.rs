@@ -208,6 +208,11 @@ impl Store {
         if path.exists() { replace::remove(&path) } else { Ok(()) }
     }
 
+    /// Makes the removal of notes durable.
+    pub(crate) fn sync_notes(&self) -> Result<(), Error> {
+        replace::sync_directory_of(&self.path().join(OPEN).join(SUFFIX))
+    }
+
     /// Removes the note of `name` after a commit made the tree's next generation.
     pub(crate) fn close(&self, name: &TreeName) -> Result<(), Error> {
         let path = self.open_path(name);
