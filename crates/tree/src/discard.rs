@@ -16,7 +16,6 @@ pub fn discard(store: &Store, name: &TreeName) -> Result<bool, Error> {
     let record = source::existing(store, name)?;
     source::is_idle(store, name)?;
     let Opened::Yes(layers) = store.opened(&record)? else {
-        // An earlier call may have removed the note, and failed in the sync of the directory.
         return store.sync_notes().map(|()| false);
     };
     // A crash after this step leaves layers that nothing needs; `gc` removes them.

@@ -16,7 +16,9 @@ pub fn protect(store: &Store, name: &TreeName) -> Result<(), Error> {
     // A run in progress would leave changes in a protected tree.
     source::is_idle(store, name)?;
     guard::is_committed(store, "cannot protect", &record)?;
-    // Also if the tree is protected: an earlier call may have failed in the sync of the record.
+    if record.protected {
+        return store.sync_records();
+    }
     store.write_protection(&TreeRecord { protected: true, ..record })
 }
 
@@ -27,5 +29,8 @@ pub fn protect(store: &Store, name: &TreeName) -> Result<(), Error> {
 pub fn unprotect(store: &Store, name: &TreeName) -> Result<(), Error> {
     let _lock = store.lock()?;
     let record = source::existing(store, name)?;
+    if !record.protected {
+        return store.sync_records();
+    }
     store.write_protection(&TreeRecord { protected: false, ..record })
 }

@@ -24,8 +24,11 @@ pub fn restore(store: &Store, name: &TreeName) -> Result<TreeRecord, Error> {
     guard::is_committed(store, "cannot restore a generation of", &before)?;
     let mut record = before.clone();
     record.add_generation(generation.layers.clone(), generation.choice());
-    // Also an unchanged record: an earlier call may have failed in its sync.
-    store.write_restored(&record)?;
-    unneeded::try_drop_unreferenced(store, &before.layer_ids());
+    if record == before {
+        store.sync_records()?;
+    } else {
+        store.write_restored(&record)?;
+        unneeded::try_drop_unreferenced(store, &before.layer_ids());
+    }
     Ok(record)
 }

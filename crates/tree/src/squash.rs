@@ -31,8 +31,7 @@ pub fn squash(store: &Store, name: &TreeName, progress: &dyn Progress) -> Result
         let mut source = source::committed(store, name)?;
         source::is_idle(store, name)?;
         if record.layers.len() == 1 {
-            // An earlier call may have failed in the sync of this record.
-            store.write(&record)?;
+            store.sync_records()?;
             return Ok(Squashed::HadOneLayer(record));
         }
         source.tree = Some(name.clone());

@@ -36,6 +36,12 @@ fn what_fails_on_a_full_disk_says_what_helps(place: &Place) {
     let gc = format!("hint: `synconce tree --store {} gc --wait`", site.store().display());
     site.refused(125, &run, &["no space left on device", &gc]);
     fill.set_len(1 << 20).unwrap();
+    site.clone_of("base", "clone");
+    // What the run has left free has no room for the record of its changes.
+    let filled = site.run("clone", &["/bin/sh", "-c", "dd if=/dev/zero of=/data/zero; exit 0"]);
+    assert_eq!(filled.status.code(), Some(125), "{filled:?}");
+    let thrown = "\nsynconce: the command's changes in the tree are thrown away\nsynconce: hint: ";
+    assert!(filled.stderr.contains(thrown), "{filled:?}");
     let to = disk.join("an export");
     let incomplete = format!("hint: '{0}' is incomplete: rm -r -- '{0}'\n", to.display());
     site.refused(125, &["export", "base", to.to_str().unwrap()], &["no space left", &incomplete]);

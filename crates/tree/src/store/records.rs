@@ -208,7 +208,13 @@ impl Store {
         if path.exists() { replace::remove(&path) } else { Ok(()) }
     }
 
-    /// Makes the removal of notes durable.
+    /// Makes the records as they are durable. A command that finds its work done calls this: the
+    /// sync of an earlier command may have failed after that command had replaced a record.
+    pub(crate) fn sync_records(&self) -> Result<(), Error> {
+        replace::sync_directory_of(&self.path().join(TREES).join(SUFFIX))
+    }
+
+    /// Like [`Self::sync_records`], for the removal of notes of uncommitted changes.
     pub(crate) fn sync_notes(&self) -> Result<(), Error> {
         replace::sync_directory_of(&self.path().join(OPEN).join(SUFFIX))
     }
