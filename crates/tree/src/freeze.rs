@@ -45,6 +45,7 @@ impl<'a> Session<'a> {
 
     /// Makes the copy a layer, and returns the stack with the new layer.
     fn stack_with_copy(&self, progress: &dyn Progress) -> Result<Vec<Layer>, Error> {
+        self.release_reserve();
         // If this cannot be found out, as at a limit of open files, the changes are kept.
         if self.is_unchanged().unwrap_or(false) {
             return Ok(self.note.layers.clone());

@@ -347,7 +347,10 @@ pub(crate) fn write_lightly(path: &Path, text: &[u8]) -> Result<(), Error> {
     let new = path.with_file_name(new);
     let mut options = OpenOptions::new();
     let file = options.write(true).create(true).truncate(true).mode(0o600).open(&new);
-    file.and_then(|mut file| file.write_all(text)).on("cannot write", &new)?;
+    if let Err(error) = file.and_then(|mut file| file.write_all(text)) {
+        let _ = fs::remove_file(&new);
+        return Err(Error::new("cannot write", &new, error));
+    }
     if mutant::is("tree-record-directory-unsynced") {
         fs::File::open(&new).and_then(|file| file.sync_all()).on("cannot sync", &new)?;
     }
