@@ -116,7 +116,8 @@ pub(crate) fn each_of<E>(
 }
 
 /// Returns the attributes of an open directory, which may be `O_PATH`. Attributes that the file
-/// system derives itself and overlay's own attributes are left out.
+/// system derives itself and overlay's own attributes are left out; in an upper directory, not those
+/// that a program has set in the overlay.
 ///
 /// # Errors
 /// The errors of listxattr(2) and getxattr(2).
@@ -128,7 +129,8 @@ pub fn xattrs(directory: BorrowedFd<'_>) -> Result<BTreeMap<CString, Vec<u8>>, E
 /// own attributes are left out.
 pub(crate) fn all(file: &impl Attributed) -> Result<BTreeMap<CString, Vec<u8>>, Errno> {
     let mut found = BTreeMap::new();
-    let wanted = |name: &CStr| !is_other_form(name) && !is_overlays(name.to_bytes());
+    let is_own = |name: &[u8]| is_overlays(name) && !is_escaped(name);
+    let wanted = |name: &CStr| !is_other_form(name) && !is_own(name.to_bytes());
     each_of(file, wanted, identity, |name, value| {
         found.insert(name.to_owned(), value.to_vec());
         Ok(())
@@ -157,4 +159,10 @@ pub(crate) fn is_other_form(name: &CStr) -> bool {
 /// wrong, and would redirect an overlay that has the file in a layer.
 pub(crate) fn is_overlays(name: &[u8]) -> bool {
     name.starts_with(b"trusted.overlay.") || name.starts_with(b"user.overlay.")
+}
+
+/// Returns whether a program in an overlay has set the attribute, by a name of overlay's own. The
+/// upper file has such an attribute under this longer name (Linux 6.7).
+fn is_escaped(name: &[u8]) -> bool {
+    name.starts_with(b"trusted.overlay.overlay.") || name.starts_with(b"user.overlay.overlay.")
 }

@@ -18,8 +18,8 @@ use synconce_fs::Progress;
 /// A layer that has changed since it was frozen.
 #[derive(Clone, Debug)]
 pub struct Altered {
-    /// The layer's name in the store.
-    id: String,
+    /// The layer's name in the store, and what it holds.
+    entry: Layer,
     /// The layer's content.
     pub layer: PathBuf,
     /// The file with the layer's fingerprint. An entry that a system call changed after the freeze
@@ -57,12 +57,12 @@ impl Verified<'_> {
     /// # Errors
     /// A file that differs cannot be read.
     pub fn accept(&self, progress: &dyn Progress) -> Result<(), Error> {
-        for Altered { id, alteration, content, .. } in &self.altered {
+        for Altered { entry, alteration, content, .. } in &self.altered {
             if !content.files.is_empty() {
-                content::keep(self.store, id, content)?;
+                content::keep(self.store, &entry.id, content)?;
             }
             if alteration.is_some() {
-                layer::accept(self.store, id, progress)?;
+                layer::accept(self.store, entry, progress)?;
             }
         }
         Ok(())
@@ -74,7 +74,7 @@ impl Verified<'_> {
     /// The store cannot be read.
     pub fn others_with_altered(&self, name: &TreeName) -> Result<Vec<TreeName>, Error> {
         let (records, _) = self.store.records()?;
-        let is_altered = |id: &String| self.altered.iter().any(|one| one.id == *id);
+        let is_altered = |id: &String| self.altered.iter().any(|one| one.entry.id == *id);
         let others = records.into_iter().filter(|record| record.name != *name);
         let others = others.filter(|record| record.layer_ids().iter().any(is_altered));
         Ok(others.map(|record| record.name).collect())
@@ -122,8 +122,8 @@ pub fn verify<'a>(
         }
         if alteration.is_some() || !content.files.is_empty() {
             let fingerprint = layer::fingerprint_path(store, &layer.id);
-            let (id, layer) = (layer.id.clone(), store.content(&layer.id));
-            all.push(Altered { id, layer, fingerprint, alteration, content });
+            let (entry, layer) = (layer.clone(), store.content(&layer.id));
+            all.push(Altered { entry, layer, fingerprint, alteration, content });
         }
     }
     Ok(Verified { altered: all, summed, store, _reading: reading })

@@ -37,6 +37,17 @@ pub fn choose(store: &Store, layers: &[Layer], wanted: Option<Strategy>) -> Resu
     }
 }
 
+/// Returns `choice` if its strategy works for the stack `layers`, or else the first one that does.
+pub(crate) fn fitting(store: &Store, layers: &[Layer], choice: Choice) -> Result<Choice, Error> {
+    let works = match choice.strategy {
+        // A snapshot needs exactly one layer.
+        Strategy::Snapshot => layers.len() == 1,
+        Strategy::Overlay => why_no_overlay(store, layers)?.is_none(),
+        Strategy::Reflink | Strategy::Copy => true,
+    };
+    if works { Ok(choice) } else { choose(store, layers, None) }
+}
+
 /// Returns the strategy for the directory `whole`, which is not a layer yet; otherwise
 /// like [`choose`].
 pub(crate) fn choose_for(
@@ -115,10 +126,7 @@ fn can_snapshot(store: &Store, layers: &[Layer]) -> Result<String, String> {
 /// Returns why an overlay would not show `layers` as they are. Files in two subvolumes of btrfs can
 /// have the same inode number, and an overlay shows the files under one device number: a program
 /// that preserves hard links would treat the two files as one.
-pub(crate) fn why_no_overlay(
-    store: &Store,
-    layers: &[Layer],
-) -> Result<Option<&'static str>, Error> {
+fn why_no_overlay(store: &Store, layers: &[Layer]) -> Result<Option<&'static str>, Error> {
     for layer in layers {
         if is_subvolume(open_directory(&store.content(&layer.id))?.as_fd()) {
             return Ok(Some(SUBVOLUME));

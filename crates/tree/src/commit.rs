@@ -51,7 +51,7 @@ pub fn commit(
     }
     let before = source::existing(store, name)?;
     guard::has_lost_nothing(store, &before)?;
-    let choice = before.newest().choice();
+    let choice = choose::fitting(store, &source.layers, before.newest().choice())?;
     if let Some(new) = new {
         next_generation(store, new, None)?;
         let parent = Parent { name: name.clone(), generation: before.generation };
@@ -106,7 +106,8 @@ impl Session<'_, Frozen> {
         }
     }
 
-    /// Like [`Session::commit_as`], with the strategy of `choice` for clones.
+    /// Like [`Session::commit_as`], with the strategy of `choice` for clones if that strategy
+    /// works.
     pub(crate) fn commit_by(
         self,
         name: &TreeName,
@@ -114,9 +115,12 @@ impl Session<'_, Frozen> {
         (choice, keep): (Choice, Option<u32>),
         progress: &dyn Progress,
     ) -> Result<TreeRecord, Error> {
-        if let Err(error) = self.fingerprint(progress) {
-            return self.discard_after(error);
-        }
+        let fitting = || choose::fitting(self.store, &self.state.layers, choice);
+        // The fingerprints show whether an overlay works.
+        let choice = match self.fingerprint(progress).and_then(|()| fitting()) {
+            Ok(choice) => choice,
+            Err(error) => return self.discard_after(error),
+        };
         let Self { store, id, note, pin, lease, state: Frozen { layers } } = self;
         let publish = || publish(store, name, base, (layers, choice, keep), (&id, &note));
         let committed = if mutant::is("tree-record-first") {

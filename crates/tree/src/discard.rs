@@ -15,7 +15,9 @@ pub fn discard(store: &Store, name: &TreeName) -> Result<bool, Error> {
     let _lock = store.lock()?;
     let record = source::existing(store, name)?;
     source::is_idle(store, name)?;
-    let Opened::Yes(layers) = store.opened(&record)? else { return Ok(false) };
+    let Opened::Yes(layers) = store.opened(&record)? else {
+        return store.sync_notes().map(|()| false);
+    };
     // A crash after this step leaves layers that nothing needs; `gc` removes them.
     if mutant::is("tree-discard-unsynced") {
         store.close(name)?;

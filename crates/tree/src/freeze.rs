@@ -45,7 +45,9 @@ impl<'a> Session<'a> {
 
     /// Makes the copy a layer, and returns the stack with the new layer.
     fn stack_with_copy(&self, progress: &dyn Progress) -> Result<Vec<Layer>, Error> {
-        if self.is_unchanged()? {
+        self.release_reserve();
+        // If this cannot be found out, as at a limit of open files, the changes are kept.
+        if self.is_unchanged().unwrap_or(false) {
             return Ok(self.note.layers.clone());
         }
         let (content, kind) = self.content();
@@ -77,7 +79,7 @@ impl<'a> Session<'a> {
                 None => Ok(view::view(self.store, &self.note.layers)?),
             };
             let same = match same {
-                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::MFILE) => return Ok(false),
+                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(false),
                 same => same.on("cannot open", &place_of(opened.as_fd()))?,
             };
             if !overlay::is_same_directory(opened.as_fd(), same.as_fd())? {
@@ -136,8 +138,8 @@ struct UpperDirectory {
 }
 
 /// Returns the directories in `upper`, itself included, each before those in it. Returns `None` if
-/// there is anything else, or if there are more directories than [`MOST_COMPARED`] or than this
-/// process may open. Their paths may be longer than a system call accepts.
+/// there is anything else, or if there are more directories than [`MOST_COMPARED`]. Their paths may
+/// be longer than a system call accepts.
 fn only_directories(upper: &Path) -> Result<Option<Vec<UpperDirectory>>, Error> {
     let (opened, name) = (open_directory(upper)?, OsString::new());
     let mut found = vec![UpperDirectory { opened, parent: 0, name }];
@@ -145,11 +147,7 @@ fn only_directories(upper: &Path) -> Result<Option<Vec<UpperDirectory>>, Error> 
     while let Some(UpperDirectory { opened: directory, .. }) = found.get(next) {
         let path = place_of(directory.as_fd());
         let mut inner = Vec::new();
-        let entries = match Dir::read_from(directory) {
-            Err(Errno::MFILE) => return Ok(None),
-            entries => entries.on("cannot read", &path)?,
-        };
-        for entry in entries {
+        for entry in Dir::read_from(directory).on("cannot read", &path)? {
             let entry = entry.on("cannot read", &path)?;
             let name = OsStr::from_bytes(entry.file_name().to_bytes());
             if name == "." || name == ".." {
@@ -162,7 +160,7 @@ fn only_directories(upper: &Path) -> Result<Option<Vec<UpperDirectory>>, Error> 
                 Ok(opened) => {
                     inner.push(UpperDirectory { opened, parent: next, name: name.to_owned() });
                 }
-                Err(Errno::NOTDIR | Errno::LOOP | Errno::MFILE) => return Ok(None),
+                Err(Errno::NOTDIR | Errno::LOOP) => return Ok(None),
                 Err(errno) => return Err(Error::new("cannot open", &path.join(name), errno)),
             }
         }

@@ -31,7 +31,11 @@ impl Session<'_, Frozen> {
         // Shows whether the next run may be by overlay. On btrfs a whole copy is a subvolume, above
         // which no run is by overlay, and whose fingerprint takes a transaction. So there a whole
         // copy gets its fingerprint at the commit.
-        if self.note.strategy == Strategy::Overlay || !store.is_btrfs() {
+        if self.note.strategy == Strategy::Overlay {
+            // Changes to the layers below are no whole tree. If there is no room for the fingerprint,
+            // the commit takes it.
+            let _ = self.fingerprint(progress);
+        } else if !store.is_btrfs() {
             self.fingerprint(progress)?;
         }
         let _lock = store.lock()?;

@@ -18,7 +18,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
-use synconce_durable::replace;
+use synconce_durable::replace::{self, Rights};
 use synconce_fs::{Fingerprint, Progress, threads};
 use synconce_sys::btrfs;
 
@@ -43,8 +43,11 @@ enum LayerFingerprint {
 }
 
 impl LayerFingerprint {
-    fn has_overlay_data(&self) -> bool {
-        matches!(self, Self::Entries(entries) if entries.overlay_data > 0)
+    /// Returns whether an overlay would take entries of `layer`, whose fingerprint this is, for its
+    /// own data although they are not.
+    fn is_against_overlays(&self, layer: &Layer) -> bool {
+        layer.content == LayerContent::Whole
+            && matches!(self, Self::Entries(entries) if entries.overlay_data > 0)
     }
 }
 
@@ -59,7 +62,7 @@ pub(crate) fn fingerprint_all(
         let path = fingerprint_path(store, &layer.id);
         if !path.exists() {
             let fingerprint = take_fingerprint(store, &layer.id, TO_COMMIT, progress)?;
-            if layer.content == LayerContent::Whole && fingerprint.has_overlay_data() {
+            if fingerprint.is_against_overlays(layer) {
                 write_lightly(&store.layer(&layer.id).join(NO_OVERLAY), b"")?;
             }
             write_lightly(&path, &encode(&fingerprint, &path)?)?;
@@ -184,11 +187,18 @@ pub(crate) fn alteration(
     }
 }
 
-/// Takes the fingerprint of layer `id` anew, and keeps it durably.
-pub(crate) fn accept(store: &Store, id: &str, progress: &dyn Progress) -> Result<(), Error> {
-    let fingerprint = take_fingerprint(store, id, TO_COMPARE, progress)?;
-    let path = fingerprint_path(store, id);
+/// Takes the fingerprint of `layer` anew, and keeps it durably. Makes or removes the mark
+/// [`NO_OVERLAY`] first: otherwise a crash between both would leave the old mark unnoticed.
+pub(crate) fn accept(store: &Store, layer: &Layer, progress: &dyn Progress) -> Result<(), Error> {
+    let fingerprint = take_fingerprint(store, &layer.id, TO_COMPARE, progress)?;
+    let path = fingerprint_path(store, &layer.id);
+    let mark = path.with_file_name(NO_OVERLAY);
     let _lock = store.lock()?;
+    if fingerprint.is_against_overlays(layer) {
+        replace::write(&mark, b"", Rights { mode: 0o600, ..Rights::common() })?;
+    } else {
+        replace::remove(&mark)?;
+    }
     replace::replace(&path, &encode(&fingerprint, &path)?)
 }
 

@@ -17,7 +17,7 @@ pub fn protect(store: &Store, name: &TreeName) -> Result<(), Error> {
     source::is_idle(store, name)?;
     guard::is_committed(store, "cannot protect", &record)?;
     if record.protected {
-        return Ok(());
+        return store.sync_records();
     }
     store.write_protection(&TreeRecord { protected: true, ..record })
 }
@@ -30,7 +30,7 @@ pub fn unprotect(store: &Store, name: &TreeName) -> Result<(), Error> {
     let _lock = store.lock()?;
     let record = source::existing(store, name)?;
     if !record.protected {
-        return Ok(());
+        return store.sync_records();
     }
     store.write_protection(&TreeRecord { protected: false, ..record })
 }

@@ -9,7 +9,7 @@ use std::io;
 use synconce_durable::error::Error;
 
 /// Makes the content of the generation `name` the next generation of its tree, in one durable
-/// step. Changes nothing if the newest generation has the same content.
+/// step. Makes no generation if the newest one has the same content.
 ///
 /// # Errors
 /// `ENOENT`; `name` is a tree; the tree has uncommitted changes or is in use.
@@ -24,7 +24,9 @@ pub fn restore(store: &Store, name: &TreeName) -> Result<TreeRecord, Error> {
     guard::is_committed(store, "cannot restore a generation of", &before)?;
     let mut record = before.clone();
     record.add_generation(generation.layers.clone(), generation.choice());
-    if record != before {
+    if record == before {
+        store.sync_records()?;
+    } else {
         store.write_restored(&record)?;
         unneeded::try_drop_unreferenced(store, &before.layer_ids());
     }

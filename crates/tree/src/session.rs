@@ -6,6 +6,7 @@
 
 mod copy;
 mod mounting;
+mod reserve;
 mod snapshot;
 
 pub(crate) use self::copy::settled;
@@ -158,6 +159,9 @@ pub(crate) fn begin<'a>(
     let lease = lease.ok_or_else(in_use)?;
     let path = unnamed.join(SESSION);
     write_lightly(&path, &encode(&note, &path)?)?;
+    if note.tree.is_some() && note.purpose == Purpose::Run {
+        reserve::reserve(lease.as_fd());
+    }
     if matches!(note.purpose, Purpose::Mount(_) | Purpose::View(_)) {
         // A mounted session has no lease; its metadata must survive a crash.
         let written = fs::File::open(&path).and_then(|file| file.sync_all());

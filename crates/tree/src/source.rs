@@ -199,16 +199,8 @@ pub(crate) fn strategy_of(
     if wanted.is_some() {
         return Ok(choose(store, &source.layers, wanted)?.strategy);
     }
-    match source.strategy {
-        // A snapshot needs exactly one layer.
-        Strategy::Snapshot if source.layers.len() != 1 => {
-            Ok(choose(store, &source.layers, None)?.strategy)
-        }
-        Strategy::Overlay if choose::why_no_overlay(store, &source.layers)?.is_some() => {
-            Ok(choose(store, &source.layers, None)?.strategy)
-        }
-        strategy => Ok(strategy),
-    }
+    let choice = Choice { strategy: source.strategy, reason: String::new() };
+    Ok(choose::fitting(store, &source.layers, choice)?.strategy)
 }
 
 /// Fails when a session works on `name`.

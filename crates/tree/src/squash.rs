@@ -8,7 +8,7 @@ use crate::strategy::{Choice, Strategy};
 use crate::{choose, view};
 use std::os::fd::AsFd;
 use synconce_durable::error::Error;
-use synconce_fs::{CopyOptions, Progress};
+use synconce_fs::{CopyOptions, OverlayAttributes, Progress};
 
 /// What [`squash`] did.
 #[derive(Debug)]
@@ -31,6 +31,7 @@ pub fn squash(store: &Store, name: &TreeName, progress: &dyn Progress) -> Result
         let mut source = source::committed(store, name)?;
         source::is_idle(store, name)?;
         if record.layers.len() == 1 {
+            store.sync_records()?;
             return Ok(Squashed::HadOneLayer(record));
         }
         source.tree = Some(name.clone());
@@ -40,7 +41,9 @@ pub fn squash(store: &Store, name: &TreeName, progress: &dyn Progress) -> Result
     let TreeRecord { strategy, ref reason, .. } = record;
     let (session, choice) = session.fill(strategy, |whole| {
         let view = view::view(store, &record.layers)?;
-        let report = synconce_fs::copy(view.as_fd(), whole, &CopyOptions::default(), progress)?;
+        let overlays = OverlayAttributes::Kept;
+        let options = CopyOptions { overlays, ..CopyOptions::default() };
+        let report = synconce_fs::copy(view.as_fd(), whole, &options, progress)?;
         settled(&report, store.path())?;
         match choose::choose_for(store, whole, Some(strategy)) {
             Ok(_) => Ok(Choice { strategy, reason: reason.clone() }),

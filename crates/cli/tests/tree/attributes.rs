@@ -4,7 +4,9 @@
 use crate::everything;
 use crate::roots;
 use crate::site::{Site, disk, for_each_strategy, limit, on, same, times};
+use crate::verbs::with_base;
 use libtest_mimic::Trial;
+use rustix::fs::{IFlags, XattrFlags, getxattr, ioctl_getflags, ioctl_setflags, setxattr};
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -22,6 +24,9 @@ pub fn trials() -> Vec<Trial> {
     let mut trials = vec![
         trial(of_overlays_in_a_tree_are_kept, &on(FsKind::Xfs, &NEEDS)),
         trial(of_overlays_that_a_run_by_copy_made_control_no_overlay, &on(FsKind::Xfs, &NEEDS)),
+        trial(of_overlays_in_an_overlay_are_kept_by_a_squash, &NEEDS),
+        trial(of_overlays_that_are_accepted_control_no_overlay, &NEEDS),
+        trial(flags_of_directories_are_changes, &NEEDS),
     ];
     let of_kinds = [
         trials_on(&FsKind::ALL, of_a_directory_are_kept, &NEEDS),
@@ -300,4 +305,77 @@ fn of_overlays_that_a_run_by_copy_made_control_no_overlay(place: &Place) {
     let by_overlay = ["run", "work", "--strategy", "overlay", "--", "true"];
     site.refused(125, &by_overlay, &["attributes of overlays"]);
     rig.down().unwrap();
+}
+
+/// Returns the strategy of the tree `name` in `list`.
+fn listed_strategy(site: &Site<'_>, name: &str) -> String {
+    let list = site.well(&["list", "--json"]).stdout;
+    let list: serde_json::Value = serde_json::from_str(&list).unwrap();
+    let tree = list.as_array().unwrap().iter().find(|tree| tree["name"] == name).unwrap();
+    tree["strategy"].as_str().unwrap().to_owned()
+}
+
+/// Mounts the tree `name`, calls `act` with the mount point, and unmounts the tree.
+fn in_a_mount(site: &Site<'_>, name: &str, act: impl FnOnce(&Path)) {
+    let point = site.fresh("mount");
+    fs::create_dir(&point).unwrap();
+    site.well(&["mount", name, point.to_str().unwrap()]);
+    act(&point);
+    site.well(&["umount", name]);
+}
+
+/// Since Linux 6.7 a program in an overlay can set attributes of overlays: the kernel escapes them.
+fn of_overlays_in_an_overlay_are_kept_by_a_squash(place: &Place) {
+    let site = with_base(place);
+    site.clone_of("base", "work");
+    in_a_mount(&site, "work", |point| {
+        let directory = point.join("data/directory");
+        setxattr(directory, "trusted.overlay.opaque", b"y", XattrFlags::empty()).unwrap();
+    });
+    site.well(&["commit", "work"]);
+    assert_eq!(listed_strategy(&site, "work"), "overlay");
+    site.well(&["squash", "work"]);
+    assert_ne!(listed_strategy(&site, "work"), "overlay");
+    assert_eq!(site.sh("work", "ls /data/directory; echo >/data/new"), "inner\n");
+    in_a_mount(&site, "work", |point| {
+        let mut value = [0; 8];
+        let read = getxattr(point.join("data/directory"), "trusted.overlay.opaque", &mut value);
+        assert_eq!(&value[..read.unwrap()], b"y");
+    });
+}
+
+/// To an overlay, a character device 0:0 in a layer is a removed file.
+fn of_overlays_that_are_accepted_control_no_overlay(place: &Place) {
+    let site = with_base(place);
+    let device = site.newest_layer("base").join("data/device");
+    let made = place.command("mknod").arg(&device).args(["c", "0", "0"]).status().unwrap();
+    assert!(made.success());
+    site.well(&["verify", "--accept", "base"]);
+    let see = "stat -c %F /data/device";
+    assert_eq!(site.from("base", see), "character special file\n");
+    let by_overlay = ["run", "--from", "base", "--strategy", "overlay", "--", "true"];
+    site.refused(125, &by_overlay, &["character devices 0:0"]);
+    fs::remove_file(&device).unwrap();
+    site.well(&["verify", "--accept", "base"]);
+    site.well(&by_overlay);
+}
+
+fn flags_of_directories_are_changes(place: &Place) {
+    let site = with_base(place);
+    for path in ["data/directory", "."] {
+        site.clone_of("base", "work");
+        let opened = |point: &Path| fs::File::open(point.join(path)).unwrap();
+        in_a_mount(&site, "work", |point| {
+            let directory = opened(point);
+            let flags = ioctl_getflags(&directory).unwrap();
+            assert!(!flags.contains(IFlags::NOATIME));
+            ioctl_setflags(&directory, flags | IFlags::NOATIME).unwrap();
+        });
+        site.well(&["commit", "work"]);
+        in_a_mount(&site, "work", |point| {
+            let flags = ioctl_getflags(opened(point)).unwrap();
+            assert!(flags.contains(IFlags::NOATIME), "{path}");
+        });
+        site.remove("work");
+    }
 }

@@ -2,7 +2,7 @@
 
 use crate::roots;
 use crate::site::{Site, same};
-use crate::verbs::{NEEDS, names, set};
+use crate::verbs::{NEEDS, names, set, with_base};
 use libtest_mimic::Trial;
 use rustix::mount::{MountFlags, mount};
 use std::fs;
@@ -16,7 +16,12 @@ pub fn trials() -> Vec<Trial> {
         a_full_disk_leaves_the_base_unchanged_and_gives_a_clear_error,
         &NEEDS,
     );
-    trials.push(trial(what_fails_on_a_full_disk_says_what_helps, &NEEDS));
+    trials.extend([
+        trial(what_fails_on_a_full_disk_says_what_helps, &NEEDS),
+        trial(changes_that_cannot_be_kept_are_said_to_be_thrown_away, &NEEDS),
+    ]);
+    let kinds = [FsKind::Ext4, FsKind::Xfs];
+    trials.extend(trials_on(&kinds, a_run_that_fills_the_disk_keeps_its_changes, &NEEDS));
     trials
 }
 
@@ -41,6 +46,34 @@ fn what_fails_on_a_full_disk_says_what_helps(place: &Place) {
     site.refused(125, &["export", "base", to.to_str().unwrap()], &["no space left", &incomplete]);
 }
 
+fn changes_that_cannot_be_kept_are_said_to_be_thrown_away(place: &Place) {
+    let site = with_base(place);
+    site.clone_of("base", "clone");
+    // In the place of the note of the changes.
+    fs::create_dir(site.store().join("open/.clone.json")).unwrap();
+    let thrown = "is a directory\nsynconce: the command's changes in the tree are thrown away\n";
+    site.refused(125, &["run", "clone", "touch", "/data/new"], &["cannot write", thrown]);
+}
+
+fn a_run_that_fills_the_disk_keeps_its_changes(place: &Place, kind: FsKind) {
+    let source = roots::small(place, "source");
+    for number in 0..400 {
+        fs::create_dir(source.join(format!("data/{number}"))).unwrap();
+    }
+    let (rig, site) = Site::on_disk(place, Rig::builder().fs(kind).size(420 << 20));
+    site.import("base", &source);
+    site.clone_of("base", "clone");
+    let fill = "cd /data; for n in $(seq 0 399); do echo x >$n/new; done
+        for size in 1048576 512; do dd if=/dev/zero of=zero$size bs=$size; done; exit 5";
+    let filled = site.run("clone", &["/bin/sh", "-c", fill]);
+    assert_eq!(filled.status.code(), Some(5), "{filled:?}");
+    let mounted = site.ends(&["diff", "clone"]);
+    assert!(mounted.stdout.contains("A data/399/new\n"), "{mounted:?}");
+    site.remove("clone");
+    drop(site);
+    rig.down().unwrap();
+}
+
 fn a_full_disk_leaves_the_base_unchanged_and_gives_a_clear_error(place: &Place, kind: FsKind) {
     let source = roots::small(place, "source");
     let large = place.path("large");
@@ -60,7 +93,7 @@ fn a_full_disk_leaves_the_base_unchanged_and_gives_a_clear_error(place: &Place, 
     site.clone_of("base", "clone");
     let fill = "dd if=/dev/zero of=/data/large bs=1048576; echo \"ended $?\"; exit 5";
     let filled = site.run("clone", &["/bin/sh", "-c", fill]);
-    // The command gets the error. Keeping its changes may fail, with a message.
+    // The command gets the error. On btrfs keeping its changes may fail, with a message.
     assert!(filled.stdout.contains("ended 1"), "{filled:?}");
     assert!(matches!(filled.status.code(), Some(5 | 125)), "{filled:?}");
     site.assert_unchanged("a run that filled the disk", "base", &before);

@@ -65,17 +65,24 @@ fn too_few_descriptors_say_that_the_limit_has_to_be_raised(place: &Place) {
     assert!(failed > 10, "{failed}");
 }
 
-/// To find whether a run has changed nothing, synconce opens the directories that the run made.
+/// To find whether a run has changed nothing, synconce opens the directories that the run made, and
+/// mounts the layers below. Each number of directories takes the last descriptor at another place.
 fn too_few_descriptors_to_compare_directories_lose_no_changes(place: &Place) {
     let site = with_base(place);
     site.clone_of("base", "clone");
-    let make = "cd /data; for i in $(seq 60); do mkdir new-$i; done";
-    let tree = site.tree(&["run", "clone", "--", "/bin/sh", "-ec", make]);
-    let mut limited = place.command("prlimit");
-    limited.arg("--nofile=48").arg(tree.get_program()).args(tree.get_args());
-    let ended = finish(&mut limited);
-    assert!(ended.status.success(), "{ended:?}");
-    assert_eq!(site.sh("clone", "ls -d /data/new-* | wc -l").trim(), "60");
+    site.sh("clone", "echo x >/data/x");
+    site.well(&["commit", "clone"]);
+    for made in (24..48).chain([60]) {
+        let make = format!("cd /data; for i in $(seq {made}); do mkdir new-$i; done");
+        let tree = site.tree(&["run", "clone", "--", "/bin/sh", "-ec", &make]);
+        let mut limited = place.command("prlimit");
+        limited.arg("--nofile=48").arg(tree.get_program()).args(tree.get_args());
+        let ended = finish(&mut limited);
+        assert!(ended.status.success(), "{made}: {ended:?}");
+        let found = site.sh("clone", "ls -d /data/new-* | wc -l");
+        assert_eq!(found.trim(), made.to_string());
+        site.well(&["discard", "clone"]);
+    }
 }
 
 fn what_takes_more_than_its_limits_is_ended_and_named(place: &Place) {

@@ -2,16 +2,20 @@
 
 use crate::roots;
 use crate::site::{Site, limit};
+use crate::verbs::with_base;
 use libtest_mimic::Trial;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
-use synconce_testkit::harness::{Need, Place, StartedCommand, binary, eventually, perl, trial};
+use synconce_testkit::harness::{
+    Need, Place, StartedCommand, Trace, binary, eventually, perl, trial,
+};
 use synconce_testkit::process::{self, Finished};
 use synconce_testkit::rig::Rig;
 
 const NEEDS: [Need; 1] = [Need::File("/bin/busybox", "busybox-static")];
+const TRACED: [Need; 2] = [NEEDS[0], Need::Program("strace", "strace")];
 
 pub fn trials() -> Vec<Trial> {
     vec![
@@ -20,6 +24,7 @@ pub fn trials() -> Vec<Trial> {
         trial(a_sealed_run_names_no_process_that_empties_the_trash, &NEEDS),
         trial(a_commit_in_a_tree_run_with_the_store_is_flushed, &NEEDS),
         trial(the_marker_of_an_interrupted_run_is_named_at_the_import, &NEEDS),
+        trial(a_verb_that_is_repeated_after_a_failed_sync_syncs, &TRACED),
         trial(a_store_in_memory_is_named_by_what_promises_durability, &NEEDS),
     ]
 }
@@ -310,4 +315,43 @@ fn a_store_in_memory_is_named_by_what_promises_durability(place: &Place) {
         }
     }
     unmount(&memory, UnmountFlags::DETACH).unwrap();
+}
+
+/// The first call has made the change, and its sync of the directory has failed.
+fn a_verb_that_is_repeated_after_a_failed_sync_syncs(place: &Place) {
+    let site = with_base(place);
+    site.well(&["unprotect", "base"]);
+    for (directory, verb) in [
+        ("trees", &["protect", "base"][..]),
+        ("trees", &["unprotect", "base"]),
+        ("trees", &["restore", "work@1"]),
+        ("open", &["discard", "work"]),
+        ("trees", &["squash", "work"]),
+    ] {
+        match verb[0] {
+            "restore" => {
+                site.clone_of("base", "work");
+                site.sh("work", "echo >/data/new");
+                site.well(&["commit", "work", "--keep", "2"]);
+            }
+            "discard" => drop(site.sh("work", "echo >/data/new")),
+            "squash" => {
+                site.sh("work", "echo >/data/new");
+                site.well(&["commit", "work"]);
+            }
+            _ => {}
+        }
+        let (directory, tree) = (site.store().join(directory), site.tree(verb));
+        let mut failing = place.command("strace");
+        failing.args(["-f", "-o", "trace", "-e", "trace=fsync", "-e", "inject=fsync:error=EIO"]);
+        failing.arg("-P").arg(&directory).arg(tree.get_program()).args(tree.get_args());
+        let failed = process::run(&mut failing, limit()).unwrap();
+        assert_eq!(failed.status.code(), Some(125), "{verb:?}: {failed:?}");
+        assert!(failed.stderr.contains("cannot sync the directory of"), "{verb:?}: {failed:?}");
+        let words: Vec<_> = tree.get_args().filter_map(|word| word.to_str()).collect();
+        let trace = Trace::run(place, &[&[binary()], &words[..]].concat());
+        let synced = format!("{}>", directory.display());
+        let is_whole = trace.find(0, &["syncfs("]).is_some();
+        assert!(is_whole || trace.find(0, &["fsync(", &synced]).is_some(), "{verb:?}");
+    }
 }

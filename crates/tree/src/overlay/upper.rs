@@ -1,22 +1,22 @@
 //! The upper and work directories of a writable overlay.
 
 use rustix::fs::{
-    AtFlags, CWD, Gid, Mode, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags, chmod, chown,
-    unlinkat, utimensat,
+    AtFlags, CWD, Gid, IFlags, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags,
+    chmod, chown, ioctl_getflags, ioctl_setflags, openat, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use synconce_durable::error::{Context, Error};
 use synconce_fs::xattrs;
 use synconce_sys::overlay::{link_to, place_of};
 
-/// Gives the new and empty `upper` the mode, owner, xattrs and times of `top`, the root of the
+/// Gives the new and empty `upper` the mode, owner, xattrs, flags and times of `top`, the root of the
 /// topmost lower layer: the merged root shows the attributes of the upper.
 ///
 /// # Errors
-/// The errors of chmod(2), chown(2), setxattr(2) and utimensat(2). A `security.*` attribute
-/// that setxattr(2) refuses is left out.
+/// The errors of chmod(2), chown(2), setxattr(2), ioctl_iflags(2) and utimensat(2). A `security.*`
+/// attribute that setxattr(2) refuses is left out, and so are flags that this user may not set.
 pub fn prepare_upper(upper: BorrowedFd<'_>, top: BorrowedFd<'_>) -> Result<(), Error> {
     copy_metadata(upper, top).on("cannot prepare the upper directory", &place_of(upper))
 }
@@ -29,6 +29,7 @@ fn copy_metadata(upper: BorrowedFd<'_>, top: BorrowedFd<'_>) -> io::Result<()> {
     // After the owner: a change of owner clears set-id bits.
     chmod(&*link, Mode::from_raw_mode(wanted.st_mode))?;
     copy_xattrs(&link, top)?;
+    copy_flags(upper, top)?;
     let times = Timestamps {
         last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
         last_modification: Timespec { tv_sec: wanted.st_mtime, tv_nsec: wanted.st_mtime_nsec as _ },
@@ -50,7 +51,7 @@ fn copy_xattrs(to: &str, from: BorrowedFd<'_>) -> io::Result<()> {
 /// `below` shows: both have the same attributes, and nothing below is hidden.
 ///
 /// # Errors
-/// The errors of fstat(2) and listxattr(2).
+/// The errors of fstat(2), openat(2) and listxattr(2).
 pub(crate) fn is_same_directory(
     upper: BorrowedFd<'_>,
     below: BorrowedFd<'_>,
@@ -62,7 +63,48 @@ pub(crate) fn is_same_directory(
 fn same_metadata(upper: BorrowedFd<'_>, below: BorrowedFd<'_>) -> io::Result<bool> {
     let (a, b) = (rustix::fs::fstat(upper)?, rustix::fs::fstat(below)?);
     let of = |s: &rustix::fs::Stat| (s.st_mode, s.st_uid, s.st_gid, s.st_mtime, s.st_mtime_nsec);
-    Ok(of(&a) == of(&b) && xattrs(upper)? == xattrs(below)? && !hides(upper)?)
+    Ok(of(&a) == of(&b)
+        && xattrs(upper)? == xattrs(below)?
+        && flags(upper)? == flags(below)?
+        && !hides(upper)?)
+}
+
+/// The flags that chattr(1) sets on a directory and a frozen layer keeps. Of the others, a file
+/// system sets some itself.
+const SETTABLE: IFlags = IFlags::COMPRESSED
+    .union(IFlags::DIRSYNC)
+    .union(IFlags::JOURNALING)
+    .union(IFlags::NOATIME)
+    .union(IFlags::NOCOW)
+    .union(IFlags::NODUMP)
+    .union(IFlags::PROJECT_INHERIT)
+    .union(IFlags::SYNC)
+    .union(IFlags::TOPDIR);
+
+/// Returns the [`SETTABLE`] flags of `directory`; none if the file system has no flags.
+fn flags(directory: BorrowedFd<'_>) -> io::Result<IFlags> {
+    let flags = ioctl_getflags(for_ioctl(directory)?);
+    Ok(flags.map_or(IFlags::empty(), |flags| flags & SETTABLE))
+}
+
+fn copy_flags(to: BorrowedFd<'_>, from: BorrowedFd<'_>) -> io::Result<()> {
+    let (wanted, there) = (flags(from)?, flags(to)?);
+    if wanted == there {
+        return Ok(());
+    }
+    let to = for_ioctl(to)?;
+    let others = ioctl_getflags(&to)? - SETTABLE;
+    match ioctl_setflags(&to, others | wanted) {
+        Err(Errno::PERM) => Ok(()),
+        set => Ok(set?),
+    }
+}
+
+/// Opens `directory` anew: the root of a detached mount is an `O_PATH` descriptor, which ioctl(2)
+/// refuses.
+fn for_ioctl(directory: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(openat(directory, ".", flags, Mode::empty())?)
 }
 
 /// Returns whether the upper directory hides the content of the directory below, or shows the

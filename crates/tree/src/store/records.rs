@@ -208,6 +208,17 @@ impl Store {
         if path.exists() { replace::remove(&path) } else { Ok(()) }
     }
 
+    /// Makes the records as they are durable. A command that finds its work done calls this: the
+    /// sync of an earlier command may have failed after that command had replaced a record.
+    pub(crate) fn sync_records(&self) -> Result<(), Error> {
+        replace::sync_directory_of(&self.path().join(TREES).join(SUFFIX))
+    }
+
+    /// Like [`Self::sync_records`], for the removal of notes of uncommitted changes.
+    pub(crate) fn sync_notes(&self) -> Result<(), Error> {
+        replace::sync_directory_of(&self.path().join(OPEN).join(SUFFIX))
+    }
+
     /// Removes the note of `name` after a commit made the tree's next generation.
     pub(crate) fn close(&self, name: &TreeName) -> Result<(), Error> {
         let path = self.open_path(name);
@@ -336,7 +347,10 @@ pub(crate) fn write_lightly(path: &Path, text: &[u8]) -> Result<(), Error> {
     let new = path.with_file_name(new);
     let mut options = OpenOptions::new();
     let file = options.write(true).create(true).truncate(true).mode(0o600).open(&new);
-    file.and_then(|mut file| file.write_all(text)).on("cannot write", &new)?;
+    if let Err(error) = file.and_then(|mut file| file.write_all(text)) {
+        let _ = fs::remove_file(&new);
+        return Err(Error::new("cannot write", &new, error));
+    }
     if mutant::is("tree-record-directory-unsynced") {
         fs::File::open(&new).and_then(|file| file.sync_all()).on("cannot sync", &new)?;
     }

@@ -79,7 +79,9 @@ fn freeing(Busy { store, tree, by }: &Busy) -> String {
     let path = |path: &Path| shell(&[path.display().to_string()]);
     match by {
         TreeUser::Process(pid) => {
-            format!("`kill {pid}` ends that command, if you cannot wait for it")
+            format!(
+                "`kill {pid}` ends that command and throws its changes away, if you cannot wait for it"
+            )
         }
         TreeUser::Mount(_) | TreeUser::Unmounted(_) => {
             format!("{umount} frees it and keeps its changes; --discard drops them")

@@ -36,6 +36,8 @@ use synconce_tree::{Base, Begun, Guard, Guarded, Session, Store, namespace};
 /// How long the commit of a bind waits while its disk completes no request.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+const THROWN_AWAY: &str = "the command's changes in the tree are thrown away";
+
 /// What becomes of the changes of the command.
 enum ChangesFate {
     /// They stay in the clone.
@@ -94,7 +96,7 @@ pub fn run(store: &Store, arguments: RunIn, output: Output) -> Result<ExitCode, 
                     | RunError::Clear(_)
                     | RunError::SupervisorDied { started: true }
             ) {
-                say("the command's changes in the tree are thrown away");
+                say(THROWN_AWAY);
             }
             code
         }
@@ -219,8 +221,13 @@ fn work(
     modes.restore();
     let finished = finished?;
     limits.end();
-    session.detach()?;
+    session.detach().map_err(not_kept)?;
     Ok(finished)
+}
+
+/// Returns the failure of a run after the command has ended.
+fn not_kept(error: Error) -> CommandError {
+    CommandError::from(error).and(THROWN_AWAY.into())
 }
 
 /// Returns the paths on the host that a run needs while it works. They may be in a mounted tree.
@@ -370,7 +377,9 @@ fn end(
             session.discard()?;
             say(&format!("signal {signal} ended the command; its changes are thrown away"));
         }
-        (ChangesFate::Kept, _) => session.freeze(&())?.keep(&())?,
+        (ChangesFate::Kept, _) => {
+            session.freeze(&()).and_then(|frozen| frozen.keep(&())).map_err(not_kept)?;
+        }
         (ChangesFate::Committed(name, base, keep), Ending::Exited(0)) => {
             if let Err(error) = synconce_run::make_syncs_real() {
                 session.discard()?;
