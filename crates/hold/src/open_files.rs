@@ -189,11 +189,11 @@ fn add_open_files(pid: u32, mounts: &NamespaceMounts, files: &mut Vec<OpenFile>)
     files.extend(mapped(pid, &process, mounts));
 }
 
-/// Returns the files that the process `pid` has mapped, each once.
+/// Returns the files that the process `pid` has mapped, some of them several times.
 fn mapped(pid: u32, process: &Path, mounts: &NamespaceMounts) -> Vec<OpenFile> {
     let maps = fs::read(process.join("maps")).unwrap_or_default();
     let maps = String::from_utf8_lossy(&maps);
-    let mut seen = HashSet::new();
+    let mut last = None;
     let mut files = Vec::new();
     for line in maps.lines() {
         let mut fields = line.splitn(6, ' ');
@@ -202,7 +202,8 @@ fn mapped(pid: u32, process: &Path, mounts: &NamespaceMounts) -> Vec<OpenFile> {
         else {
             continue;
         };
-        if inode == "0" || !seen.insert((device, inode)) {
+        // The parts of a file are usually mapped beside each other.
+        if inode == "0" || last.replace((device, inode)) == Some((device, inode)) {
             continue;
         }
         files.extend(mapping(pid, process, range, mounts).or_else(|| {
@@ -246,4 +247,38 @@ pub fn users<'a>(files: impl Iterator<Item = &'a OpenFile>) -> Vec<FileUser> {
 pub fn named(users: &[FileUser]) -> String {
     let words: Vec<_> = users.iter().map(ToString::to_string).collect();
     words.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::Mode;
+    use std::fs::File;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn what_a_process_has_open_executes_and_works_in_is_found_and_whether_it_is_synced() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name| directory.path().join(name);
+        fs::create_dir(path("work")).unwrap();
+        fs::copy("/bin/sleep", path("program")).unwrap();
+        let create = |name, more| {
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC | more;
+            File::from(rustix::fs::open(path(name), flags, Mode::RWXU).unwrap())
+        };
+        let mut command = Command::new(path("program"));
+        command.arg("600").current_dir(path("work")).stdin(Stdio::null());
+        command.stdout(create("synced", OFlags::DSYNC)).stderr(create("plain", OFlags::empty()));
+        let mut process = command.spawn().unwrap();
+        let found: Vec<_> = all().into_iter().filter(|file| file.pid == process.id()).collect();
+        for (name, is_synced) in
+            [("work", false), ("program", false), ("synced", true), ("plain", false)]
+        {
+            let (device, inode) = identity(&path(name)).unwrap();
+            let file = found.iter().find(|file| file.device == device && file.inode == inode);
+            assert_eq!(file.map(OpenFile::is_synced), Some(is_synced), "{name}");
+        }
+        process.kill().unwrap();
+        process.wait().unwrap();
+    }
 }
