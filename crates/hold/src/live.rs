@@ -6,6 +6,7 @@ use crate::open_files::{self, FileUser, OpenFile};
 use crate::read_only::is_read_only;
 use crate::record::HoldRecord;
 use crate::resolved_path::ResolvedPath;
+use std::cell::OnceCell;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
@@ -37,23 +38,24 @@ pub enum Obstacle {
     },
 }
 
-/// All mounts, and all files that processes have open, at one moment.
+/// All mounts at one moment, and all files that processes have open at the first question about
+/// them: that look takes much longer, and few callers need it.
 #[derive(Debug)]
 pub struct View {
     ours: Vec<Mount>,
     others: Vec<Namespace>,
-    files: Vec<OpenFile>,
+    files: OnceCell<Vec<OpenFile>>,
 }
 
 impl View {
-    /// Looks at all processes.
+    /// Looks at all mount namespaces.
     ///
     /// # Errors
     /// Names the file with the mounts of this process.
     pub fn take() -> Result<Self, Error> {
-        // The files first: a process that unmounts its last mount has its files open still.
-        let (files, others) = (open_files::all(), namespaces::others());
-        Ok(Self { ours: ours()?, others, files })
+        // The files later: a process that unmounts its last mount has its files open still.
+        let others = namespaces::others();
+        Ok(Self { ours: ours()?, others, files: OnceCell::new() })
     }
 
     /// Returns the mounts of this process.
@@ -181,7 +183,7 @@ impl Overlay<'_> {
         let is_seen = self.view.mounts().any(|mount| device(mount) == wanted);
         let is_of_overlay =
             |file: &&OpenFile| file.device == wanted && (is_seen || is_overlay(&file.link));
-        let files = self.view.files.iter().filter(is_of_overlay);
+        let files = self.view.files.get_or_init(open_files::all).iter().filter(is_of_overlay);
         open_files::users(files.filter(|file| is_meant(file)))
     }
 

@@ -71,8 +71,6 @@ impl fmt::Display for FileUser {
 pub struct OpenFile {
     /// The process.
     pub pid: u32,
-    /// The flags of open(2); 0 for what is no descriptor.
-    pub flags: u32,
     /// The device of the file (`st_dev`). For a file of an overlay of a hold, the device of the
     /// overlay: all layers are on one file system.
     pub device: u64,
@@ -84,25 +82,69 @@ pub struct OpenFile {
 
 impl OpenFile {
     /// Whether each write through this file is synced, because it was opened with `O_SYNC` or
-    /// `O_DSYNC`.
+    /// `O_DSYNC`. A file that was closed meanwhile is not.
     pub fn is_synced(&self) -> bool {
+        let flags = fdinfo(&self.link, "flags:");
+        let flags = flags.and_then(|flags| u32::from_str_radix(&flags, 8).ok()).unwrap_or(0);
         let writes = (OFlags::WRONLY | OFlags::RDWR).bits();
-        self.flags & O_DSYNC != 0 && self.flags & writes != 0
+        flags & O_DSYNC != 0 && flags & writes != 0
     }
 
     /// Returns the file to which `link` leads for the process `pid`, unless a look at the file
-    /// can block. `path` is where `link` points, on `mount`.
-    fn at(pid: u32, link: PathBuf, path: &Path, mount: Option<&Mount>) -> Option<Self> {
-        if !path.is_absolute() || mount.is_some_and(may_block) {
+    /// can block. `find_mount` returns the mount of the file, at a greater cost than the look.
+    fn at<'a>(
+        pid: u32,
+        link: PathBuf,
+        mounts: &NamespaceMounts,
+        find_mount: impl Fn(&Path) -> Option<&'a Mount>,
+    ) -> Option<Self> {
+        if mounts.has_server && find_mount(&link).is_some_and(may_block) {
             return None;
         }
         let (device, inode) = match look(&link) {
             // The disk was shut down: the mount says which file system the file is on.
-            Err(Errno::IO) => (mounts::device(mount?), 0),
+            Err(Errno::IO) => (mounts::device(find_mount(&link)?), 0),
             found => found.ok()?,
         };
-        Some(Self { pid, flags: 0, device, inode, link })
+        Some(Self { pid, device, inode, link })
     }
+}
+
+/// The mounts of a mount namespace, as a process there sees them.
+#[derive(Default)]
+struct NamespaceMounts {
+    mounts: Vec<Mount>,
+    /// Whether a look at a file of one of them can block.
+    has_server: bool,
+}
+
+impl NamespaceMounts {
+    fn read(pid: u32) -> Self {
+        let mounts = mounts::read(&pid.to_string()).unwrap_or_default();
+        let has_server = mounts.iter().any(may_block);
+        Self { mounts, has_server }
+    }
+
+    /// Returns the mount through which the descriptor `link` was opened.
+    fn of_descriptor(&self, link: &Path) -> Option<&Mount> {
+        let id: u64 = fdinfo(link, "mnt_id:")?.parse().ok()?;
+        self.mounts.iter().find(|mount| mount.id == id)
+    }
+
+    /// Returns the mount of the file to which `link` points.
+    fn of_target(&self, link: &Path) -> Option<&Mount> {
+        mounts::above(&fs::read_link(link).ok()?, &self.mounts)
+    }
+}
+
+/// Returns the value of `field` in `/proc/PID/fdinfo/FD` for the link `/proc/PID/fd/FD`; `None` for
+/// another link.
+fn fdinfo(link: &Path, field: &str) -> Option<String> {
+    let directory = link.parent().filter(|directory| directory.ends_with("fd"))?;
+    let info = directory.with_file_name("fdinfo").join(link.file_name()?);
+    let info = fs::read_to_string(info).ok()?;
+    let value = info.lines().find_map(|line| line.strip_prefix(field))?;
+    Some(value.trim().to_owned())
 }
 
 /// Returns the device and the inode number of the file at `path`, which also files of bind
@@ -122,94 +164,69 @@ fn look(path: &Path) -> rustix::io::Result<(u64, u64)> {
 /// processes, and the working directory of this one. Processes that end meanwhile are left out.
 pub fn all() -> Vec<OpenFile> {
     let ours = std::process::id();
-    let mut mounts = HashMap::new();
+    let mut namespaces = HashMap::new();
     // This process has no held file open, but may have been started in a held directory.
-    let mut files = Vec::from_iter(link_of(ours, Path::new("/proc/self/cwd"), &[]));
+    let cwd = PathBuf::from("/proc/self/cwd");
+    let mut files = Vec::from_iter(OpenFile::at(ours, cwd, &NamespaceMounts::default(), |_| None));
     for pid in procfs::pids().filter(|pid| *pid != ours) {
         let Some(namespace) = namespaces::of_mounts(&pid.to_string()) else { continue };
-        let mounts = mounts
-            .entry(namespace)
-            .or_insert_with(|| mounts::read(&pid.to_string()).unwrap_or_default());
-        files.extend(read_open_files(pid, mounts));
+        let mounts = namespaces.entry(namespace).or_insert_with(|| NamespaceMounts::read(pid));
+        add_open_files(pid, mounts, &mut files);
     }
     files
 }
 
-fn read_open_files(pid: u32, mounts: &[Mount]) -> Vec<OpenFile> {
-    let process = Path::new("/proc").join(pid.to_string());
+fn add_open_files(pid: u32, mounts: &NamespaceMounts, files: &mut Vec<OpenFile>) {
+    let process = PathBuf::from(format!("/proc/{pid}"));
     let descriptors = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
-    let open = |entry: fs::DirEntry| {
-        let (link, path) = (entry.path(), fs::read_link(entry.path()).ok()?);
-        let info = fs::read_to_string(process.join("fdinfo").join(entry.file_name())).ok()?;
-        let field = |name: &str| {
-            let line = info.lines().find_map(|line| line.strip_prefix(name));
-            line.map(str::trim)
-        };
-        let id = field("mnt_id:").and_then(|id| id.parse::<u64>().ok());
-        let mount = mounts.iter().find(|mount| Some(mount.id) == id);
-        let flags = u32::from_str_radix(field("flags:")?, 8).ok()?;
-        Some(OpenFile { flags, ..OpenFile::at(pid, link, &path, mount)? })
-    };
-    let mut files: Vec<_> = descriptors.filter_map(open).collect();
+    files.extend(descriptors.filter_map(|entry| {
+        OpenFile::at(pid, entry.path(), mounts, |link| mounts.of_descriptor(link))
+    }));
     // A process that works in a held directory reaches files without the overlay.
-    files.extend(
-        ["cwd", "root"].into_iter().filter_map(|name| link_of(pid, &process.join(name), mounts)),
-    );
+    files.extend(["cwd", "root"].into_iter().filter_map(|name| {
+        OpenFile::at(pid, process.join(name), mounts, |link| mounts.of_target(link))
+    }));
     files.extend(mapped(pid, &process, mounts));
-    files
 }
 
-/// Returns the file to which `link` leads for the process `pid`.
-fn link_of(pid: u32, link: &Path, mounts: &[Mount]) -> Option<OpenFile> {
-    let path = fs::read_link(link).ok()?;
-    let mount = mounts::above(&path, mounts);
-    OpenFile::at(pid, link.to_owned(), &path, mount)
-}
-
-/// Returns the files that the process `pid` has mapped, each once.
-fn mapped(pid: u32, process: &Path, mounts: &[Mount]) -> Vec<OpenFile> {
+/// Returns the files that the process `pid` has mapped, some of them several times.
+fn mapped(pid: u32, process: &Path, mounts: &NamespaceMounts) -> Vec<OpenFile> {
     let maps = fs::read(process.join("maps")).unwrap_or_default();
     let maps = String::from_utf8_lossy(&maps);
-    let mut seen = HashSet::new();
+    let mut last = None;
     let mut files = Vec::new();
     for line in maps.lines() {
         let mut fields = line.splitn(6, ' ');
-        let (Some(range), Some(device), Some(inode), Some(path)) =
+        let (Some(range), Some(device), Some(inode), Some(_)) =
             (fields.next(), fields.nth(2), fields.next(), fields.next())
         else {
             continue;
         };
-        if inode == "0" || !seen.insert((device.to_owned(), inode.to_owned())) {
+        // The parts of a file are usually mapped beside each other.
+        if inode == "0" || last.replace((device, inode)) == Some((device, inode)) {
             continue;
         }
-        let path = Path::new(path.trim_start());
-        files.extend(mapping(pid, process, range, mounts, path).or_else(|| {
+        files.extend(mapping(pid, process, range, mounts).or_else(|| {
             // Not every user may follow the link: the device of a file of an overlay is the
             // one below before Linux 6.8.
             let (major, minor) = device.split_once(':')?;
             let number = |text| u32::from_str_radix(text, 16).ok();
             let device = rustix::fs::makedev(number(major)?, number(minor)?);
             let (inode, link) = (inode.parse().ok()?, process.join("maps"));
-            Some(OpenFile { pid, flags: 0, device, inode, link })
+            Some(OpenFile { pid, device, inode, link })
         }));
     }
     files
 }
 
 /// Returns the file that is mapped at `range` (proc(5), map_files).
-fn mapping(
-    pid: u32,
-    process: &Path,
-    range: &str,
-    mounts: &[Mount],
-    path: &Path,
-) -> Option<OpenFile> {
+fn mapping(pid: u32, process: &Path, range: &str, mounts: &NamespaceMounts) -> Option<OpenFile> {
     let (from, to) = range.split_once('-')?;
     // The names of these links have no leading zeros.
     let number = |text| u64::from_str_radix(text, 16).ok();
     let name = format!("{:x}-{:x}", number(from)?, number(to)?);
     let link = process.join("map_files").join(name);
-    OpenFile::at(pid, link, path, mounts::above(path, mounts))
+    OpenFile::at(pid, link, mounts, |link| mounts.of_target(link))
 }
 
 /// Whether `mount` is of a network, or a process answers its calls: a look at a file there can
@@ -230,4 +247,38 @@ pub fn users<'a>(files: impl Iterator<Item = &'a OpenFile>) -> Vec<FileUser> {
 pub fn named(users: &[FileUser]) -> String {
     let words: Vec<_> = users.iter().map(ToString::to_string).collect();
     words.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::Mode;
+    use std::fs::File;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn what_a_process_has_open_executes_and_works_in_is_found_and_whether_it_is_synced() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name| directory.path().join(name);
+        fs::create_dir(path("work")).unwrap();
+        fs::copy("/bin/sleep", path("program")).unwrap();
+        let create = |name, more| {
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC | more;
+            File::from(rustix::fs::open(path(name), flags, Mode::RWXU).unwrap())
+        };
+        let mut command = Command::new(path("program"));
+        command.arg("600").current_dir(path("work")).stdin(Stdio::null());
+        command.stdout(create("synced", OFlags::DSYNC)).stderr(create("plain", OFlags::empty()));
+        let mut process = command.spawn().unwrap();
+        let found: Vec<_> = all().into_iter().filter(|file| file.pid == process.id()).collect();
+        for (name, is_synced) in
+            [("work", false), ("program", false), ("synced", true), ("plain", false)]
+        {
+            let (device, inode) = identity(&path(name)).unwrap();
+            let file = found.iter().find(|file| file.device == device && file.inode == inode);
+            assert_eq!(file.map(OpenFile::is_synced), Some(is_synced), "{name}");
+        }
+        process.kill().unwrap();
+        process.wait().unwrap();
+    }
 }

@@ -106,10 +106,13 @@ pub fn start(
     let mut new = Made::default();
     let is_missing = |path: &&PathBuf| path.symlink_metadata().is_err();
     let made = config.hold.iter().map(|held| &held.path).filter(is_missing).cloned().collect();
-    let mut locked = Vec::new();
+    let mut places = Vec::new();
     for held in &config.hold {
-        locked.extend(prepare(held, config, &mut new)?);
+        places.push(prepare(held, config, &mut new)?);
     }
+    let paths: Vec<_> = places.iter().map(|(place, _)| place.path()).collect();
+    refuse_users(&paths, config)?;
+    let locked = lock_files(&places, config)?;
     refuse_unshared(config)?;
     let mut record = record(config, boot)?;
     // A verb that was killed may have left the note of an earlier hold.
@@ -165,10 +168,7 @@ fn make_writable(record: &HoldRecord) -> Result<(), HoldFailure> {
     }
     match users::that_stay_below(&closed)? {
         None => Ok(ReadOnly::undo(&held)?),
-        Some((path, users)) => {
-            let unit = record.config.unit.clone();
-            Err(HoldFailure::InUse { starting: true, path, users, unit })
-        }
+        Some((path, users)) => Err(in_use(path, users, &record.config)),
     }
 }
 
@@ -278,12 +278,14 @@ fn make_parent(held: &Held, new: &mut Made) -> Result<SafeDirectory, Error> {
     SafeDirectory::make_all(above, |directory, name| new.add(directory, name))
 }
 
-/// Makes a missing file or directory, checks what is there, and returns the locked file below.
-fn prepare(held: &Held, config: &Config, new: &mut Made) -> Result<Option<OwnedFd>, HoldFailure> {
+/// A place that can be held, and its directory.
+type Prepared = (ResolvedPath, SafeDirectory);
+
+/// Makes a missing file or directory, and checks what is there.
+fn prepare(held: &Held, config: &Config, new: &mut Made) -> Result<Prepared, HoldFailure> {
     let parent = make_parent(held, new)?;
     parent.refuse_writable_by_all()?;
     let place = ResolvedPath::at(parent.path().to_owned(), held);
-    let path = place.path();
     refuse_foreign(&place, config)?;
     // Before the check of the content: a clean hold leaves nothing, a crash its link.
     place.clean()?;
@@ -292,20 +294,20 @@ fn prepare(held: &Held, config: &Config, new: &mut Made) -> Result<Option<OwnedF
         None => make(held, &parent, place.name(), config, new)?,
         Some(found) => parent.refuse_hard_link(place.name(), &found)?,
     }
-    refuse_users(&path, config)?;
-    if held.kind != HeldKind::Bolt {
-        return Ok(None);
-    }
-    let file = parent.open_file(place.name(), OFlags::RDWR)?;
-    match runtime::lock_below(&file) {
-        Err(Errno::WOULDBLOCK) => Err(HoldFailure::InUse {
-            starting: true,
-            path,
-            users: Vec::new(),
-            unit: config.unit.clone(),
-        }),
-        other => Ok(Some(other.on("cannot lock", &path).map(|()| file)?)),
-    }
+    Ok((place, parent))
+}
+
+/// Locks the files of bbolt among `places`, which are those of `config`, and returns the files.
+fn lock_files(places: &[Prepared], config: &Config) -> Result<Vec<OwnedFd>, HoldFailure> {
+    let held = config.hold.iter().zip(places);
+    let files = held.filter(|(held, _)| held.kind == HeldKind::Bolt).map(|(_, (place, parent))| {
+        let (path, file) = (place.path(), parent.open_file(place.name(), OFlags::RDWR)?);
+        match runtime::lock_below(&file) {
+            Err(Errno::WOULDBLOCK) => Err(in_use(path, Vec::new(), config)),
+            other => Ok(other.on("cannot lock", &path).map(|()| file)?),
+        }
+    });
+    files.collect()
 }
 
 /// Refuses `place` while another container holds it, whose processes and mounts are out of sight: a
@@ -317,12 +319,7 @@ fn refuse_foreign(place: &ResolvedPath, config: &Config) -> Result<(), HoldFailu
         return Ok(());
     }
     if !eventually(|| Ok::<_, HoldFailure>(place.is_in_use()? != Some(true)))? {
-        return Err(HoldFailure::InUse {
-            starting: true,
-            path: place.path(),
-            users: Vec::new(),
-            unit: config.unit.clone(),
-        });
+        return Err(in_use(place.path(), Vec::new(), config));
     }
     let unclean = |why| Err(HoldFailure::Unclean(config.name.clone(), why));
     match note::was_mounted(place) {
@@ -367,18 +364,21 @@ fn make(
 /// # Errors
 /// [`HoldFailure::InUse`], or names the path that cannot be read.
 pub fn refuse_second_daemon(config: &Config) -> Result<(), HoldFailure> {
-    config.hold.iter().try_for_each(|held| refuse_users(&held.path, config))
+    let paths: Vec<_> = config.hold.iter().map(|held| held.path.clone()).collect();
+    refuse_users(&paths, config)
 }
 
-/// Refuses a path if a process has a file there open: the syncs of that process would stay real,
-/// and its mappings would show the file below.
-fn refuse_users(path: &Path, config: &Config) -> Result<(), HoldFailure> {
-    match users::that_stay(&[path.to_owned()])? {
+/// Refuses the first of `paths` at which a process has a file open: the syncs of that process would
+/// stay real, and its mappings would show the file below.
+fn refuse_users(paths: &[PathBuf], config: &Config) -> Result<(), HoldFailure> {
+    match users::that_stay(paths)? {
         None => Ok(()),
-        Some((path, users)) => {
-            Err(HoldFailure::InUse { starting: true, path, users, unit: config.unit.clone() })
-        }
+        Some((path, users)) => Err(in_use(path, users, config)),
     }
+}
+
+fn in_use(path: PathBuf, users: Vec<FileUser>, config: &Config) -> HoldFailure {
+    HoldFailure::InUse { starting: true, path, users, unit: config.unit.clone() }
 }
 
 fn hold_all(record: &HoldRecord) -> Result<(), Error> {
