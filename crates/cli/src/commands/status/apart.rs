@@ -120,13 +120,33 @@ impl Asked {
         if let Some(pid) = Pid::from_raw(self.pid.cast_signed()) {
             let _ = kill_process(pid, Signal::KILL);
         }
-        // Does not block: a process that waits for its file system cannot be reaped.
-        let _ = wait(Whose::Id(self.pid), WaitFor { ends: true, ..WaitFor::default() });
+        // A process that has answered ends at once. Without the wait it stays a zombie in a
+        // container whose first process reaps no orphans. A process that waits for its file system
+        // cannot be reaped.
+        let block = self.over;
+        let _ = wait(Whose::Id(self.pid), WaitFor { ends: true, block, ..WaitFor::default() });
         match serde_json::from_slice(&self.text) {
             _ if !self.over => Err(format!("no answer within {} s", LIMIT.as_secs())),
             _ if self.text.len() as u64 > LONGEST => Err("there is too much".to_owned()),
             Ok(answer) => Ok(answer),
             Err(_) => Err("the process that looked was killed".to_owned()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::io::Errno;
+
+    #[test]
+    fn processes_that_have_answered_are_reaped() {
+        for _ in 0..20 {
+            let answers = each((0..8).map(|number| move || number).collect());
+            assert_eq!(answers, (0..8).map(Ok).collect::<Vec<_>>());
+            let left = wait(Whose::Any, WaitFor { ends: true, ..WaitFor::default() });
+            let error = left.expect_err("a process is left");
+            assert_eq!(Errno::from_io_error(&error), Some(Errno::CHILD));
         }
     }
 }
