@@ -133,20 +133,3 @@ impl Asked {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use rustix::io::Errno;
-
-    #[test]
-    fn processes_that_have_answered_are_reaped() {
-        for _ in 0..20 {
-            let answers = each((0..8).map(|number| move || number).collect());
-            assert_eq!(answers, (0..8).map(Ok).collect::<Vec<_>>());
-            let left = wait(Whose::Any, WaitFor { ends: true, ..WaitFor::default() });
-            let error = left.expect_err("a process is left");
-            assert_eq!(Errno::from_io_error(&error), Some(Errno::CHILD));
-        }
-    }
-}
