@@ -249,3 +249,18 @@ fn a_status_that_cannot_read_a_lock_removes_no_file_of_a_living_run() {
         assert!(run.end().success(), "{}", run.text());
     });
 }
+
+/// timeout(1) reaps no orphans, as the first process of many containers.
+#[test]
+fn a_status_leaves_no_process_for_the_first_process_to_reap() {
+    isolated(|place| {
+        fs::create_dir(place.path("root")).unwrap();
+        let script = "for n in $(seq 20); do $BINARY status --root root >said || exit; done; \
+                      grep --no-messages --files-with-matches 'State:.Z' /proc/[0-9]*/status; true";
+        let mut command = place.command("unshare");
+        command.args(["--pid", "--fork", "--mount-proc", "timeout", "60", "sh", "-c", script]);
+        let ended = finish(command.env("BINARY", binary()));
+        assert!(ended.status.success(), "{ended:?}");
+        assert_eq!(ended.stdout, "", "zombies are left");
+    });
+}

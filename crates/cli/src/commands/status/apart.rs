@@ -120,8 +120,11 @@ impl Asked {
         if let Some(pid) = Pid::from_raw(self.pid.cast_signed()) {
             let _ = kill_process(pid, Signal::KILL);
         }
-        // Does not block: a process that waits for its file system cannot be reaped.
-        let _ = wait(Whose::Id(self.pid), WaitFor { ends: true, ..WaitFor::default() });
+        // A process that has answered ends at once. Without the wait it stays a zombie in a
+        // container whose first process reaps no orphans. A process that waits for its file system
+        // cannot be reaped.
+        let block = self.over;
+        let _ = wait(Whose::Id(self.pid), WaitFor { ends: true, block, ..WaitFor::default() });
         match serde_json::from_slice(&self.text) {
             _ if !self.over => Err(format!("no answer within {} s", LIMIT.as_secs())),
             _ if self.text.len() as u64 > LONGEST => Err("there is too much".to_owned()),
