@@ -337,7 +337,7 @@ fn a_client_of_a_daemon_elsewhere_gets_a_hint_with_the_host(place: &Place) {
         ("docker compose run x make", NONE, "the container", "", &service),
         ("kubectl exec x -- make", NONE, "the pod", "the node", &pod),
         ("ctr -n k8s.io images pull x", NONE, "containerd", "", &here("containerd --hold")),
-        ("kubectl apply -f x.yml", NONE, "the pod", "the node", &pod),
+        ("systemd-run make", NONE, "the unit", "", "systemd-run OPTIONS synconce run -- COMMAND"),
     ] {
         let words: Vec<_> = line.split(' ').collect();
         let client = place.write(words[0], "#!/bin/sh\n");

@@ -12,7 +12,7 @@ use synconce_setup::{Engine, HeldDaemon};
 #[derive(Debug)]
 pub(super) struct DaemonOfClient {
     pub(super) name: &'static str,
-    /// The engine whose set-up holds these syncs; None for a database server.
+    /// The engine whose set-up holds these syncs; None for a database server and a unit of systemd.
     pub(super) engine: Option<Engine>,
     pub(super) host: DaemonHost,
     pub(super) request: HoldRequest,
@@ -26,7 +26,7 @@ pub(super) enum HoldRequest {
     Made,
     /// It may have requested one when it was made (`docker exec`).
     Unknown(&'static str),
-    /// It requests none. The value is the command line of a container that does.
+    /// It requests none. The value is the command line of a container or a unit that does.
     Missing(&'static str),
 }
 
@@ -43,6 +43,11 @@ fn of_client(path: &str, words: &[&str], variables: Variables<'_>) -> Option<Dae
     if asks_server(program, words, variables) {
         // The hint for a server is the same on every host.
         let (name, host, request) = ("the server", DaemonHost::Here, HoldRequest::NotNeeded);
+        return Some(DaemonOfClient { name, engine: None, host, request });
+    }
+    if program == "systemd-run" && !words.contains(&"--scope") {
+        let request = HoldRequest::Missing("systemd-run OPTIONS synconce run -- COMMAND");
+        let (name, host) = ("the unit", DaemonHost::Here);
         return Some(DaemonOfClient { name, engine: None, host, request });
     }
     let (options, words) = split_at_verb(words);
@@ -275,6 +280,9 @@ mod tests {
         ("crictl pull debian", Some(("containerd", "-"))),
         ("crictl --runtime-endpoint unix:///run/crio/crio.sock pull debian", None),
         ("crictl ps", None),
+        ("systemd-run --wait --pipe make check", Some(("the unit", "-"))),
+        ("sudo systemd-run --user make", Some(("the unit", "-"))),
+        ("systemd-run --user --scope make", None),
         ("make docker", None),
         ("sudo", None),
         ("sudo -u psql make", None),

@@ -176,6 +176,7 @@ pub(super) fn work_of_a_daemon(finished: &Finished, is_sealed: bool, command: &[
             (format!("sudo {synconce} setup containerd; then {synconce} setup kubernetes"), false)
         }
         (Some(engine), _) => (format!("sudo {synconce} setup {}", engine.command()), false),
+        (None, HoldRequest::Missing(request)) => (request.to_owned(), true),
         (None, _) => {
             ("start the server in the run; or hold its files: man synconce-hold".into(), true)
         }
