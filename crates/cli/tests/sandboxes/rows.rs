@@ -95,6 +95,11 @@ pub const ROWS: &[SandboxRow] = &[
         Refused("SystemCallFilter= without ~@sync"),
     ),
     filtered(
+        "SystemCallFilter=~@sync, with an error number",
+        r#"[ "$1" = "$BINARY" ] || exec "$@"; filter deny EPERM @sync -- "$@""#,
+        Refused("a unit of systemd allows it by SystemCallFilter="),
+    ),
+    filtered(
         "SystemCallFilter=@system-service",
         r#"filter allow EPERM @system-service -- "$@""#,
         Refused("SystemCallFilter=seccomp"),

@@ -27,7 +27,8 @@ pub struct FailedAct {
 pub const RAISE_OPEN_FILES: &str = "raise the limit of open files (ulimit -n)";
 
 /// What helps if the kernel or a filter around the run refuses a call.
-const REFUSED_CALL: &str = "a profile or a sandbox refuses this call; without Docker's profile: \
+const REFUSED_CALL: &str = "a profile or a sandbox refuses this call; a unit of systemd allows it \
+                            by SystemCallFilter=; without Docker's profile: \
                             docker run --security-opt seccomp=unconfined";
 
 /// What helps if a file would be larger than the limit of the process.
