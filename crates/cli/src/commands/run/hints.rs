@@ -173,11 +173,14 @@ fn say_who_syncs(held: u64, daemon: DaemonOfClient, is_set_up: bool) {
         DaemonHost::Elsewhere(host) => format!(" on {host}"),
     };
     let name = daemon.name;
-    let outside = "and is not part of the run";
     notice(&match held {
-        0 => format!("nothing was held: {name}{on} does the syncs, {outside}"),
-        1 => format!("only 1 sync was held: {name}{on} does the others, {outside}"),
-        _ => format!("only {held} syncs were held: {name}{on} does the others, {outside}"),
+        0 => format!("nothing was held: {name}{on} does the syncs, and is not part of the run"),
+        1 => {
+            format!("only 1 sync was held: {name}{on} does the others, and is not part of the run")
+        }
+        _ => format!(
+            "only {held} syncs were held: {name}{on} does the others, and is not part of the run"
+        ),
     });
     let synconce = match daemon.host {
         DaemonHost::Here | DaemonHost::Socket(_) => name_for_sudo(),
