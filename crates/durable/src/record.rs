@@ -8,6 +8,7 @@ use std::io::ErrorKind;
 use std::ops::Not;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use synconce_probe::mounts::Mount;
 
 /// The version of the format of [`RunRecord`]. In version 1 the whole record was in one file, which
 /// everyone could read.
@@ -56,6 +57,10 @@ pub struct Private {
     /// The directory of `--root`, if it was given.
     #[serde(serialize_with = "text::path_if_any")]
     pub root: Option<PathBuf>,
+    /// The root of the run, as [`root_mount`] returns it. `None` if an earlier version wrote the
+    /// record.
+    #[serde(default)]
+    pub root_mount: Option<String>,
     /// Whether this file is in the root that `--root` names. `root` and `directory` are paths of
     /// the system on which the run was started.
     #[serde(default, skip_serializing_if = "Not::not")]
@@ -123,6 +128,17 @@ impl FileSystem {
             source: pin.source.clone(),
         }
     }
+}
+
+/// Returns what distinguishes the root of this process from that of a container: the type of the
+/// mount at `/`, its path in the file system, and the upper directory of an overlay. All three stay
+/// the same after a reboot, and when a container is started again. `mounts` are those of this
+/// process.
+pub fn root_mount(mounts: &[Mount]) -> Option<String> {
+    // Of several at one point, the last covers the others.
+    let mount = mounts.iter().rfind(|mount| mount.point == Path::new("/"))?;
+    let upper = mount.option("upperdir").unwrap_or_default();
+    Some(format!("{} {} {}", mount.type_name, mount.root.display(), upper.display()))
 }
 
 /// Returns the boot id in /proc (random(4)). A container can have a boot id of its own; see

@@ -166,6 +166,7 @@ impl AnyCommand {
                 options: None,
                 directory: path(&self.directory),
                 root: self.root.as_deref().map(&path),
+                root_mount: None,
                 in_root: false,
             }),
             started: "2026-01-01T00:00:00Z".to_owned(),

@@ -2,13 +2,16 @@
 
 mod installer;
 mod old_target;
+mod other_root;
 mod packages;
+mod places;
 
 use crate::text::{is_typable, shell};
 use installer::Installs;
 pub use old_target::OldTarget;
 use packages::CalledByProgram;
 pub use packages::MendStep;
+use places::places;
 use std::env;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -50,6 +53,9 @@ fn mend_and_repeat(
     marked: Option<&Path>,
     old: Option<&OldTarget>,
 ) -> Vec<String> {
+    if other_root::has_run(private) {
+        return other_root::throw_away(record, private);
+    }
     let installs = Installs::from_command(&private.command);
     let system = marked.or_else(|| private.target());
     // A marker with another name is no argument of --mend.
@@ -148,6 +154,9 @@ pub fn steps(
     private: &Private,
     root: Option<&Path>,
 ) -> Result<Vec<MendStep>, &'static str> {
+    if other_root::has_run(private) {
+        return Err(other_root::REASON);
+    }
     installed(record, private, Installs::from_command(&private.command), root)?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Ok(packages::steps(&record.started, last_boot(record), now.as_secs(), root))
@@ -238,19 +247,6 @@ pub fn advice_for_unknown(id: &str, root: Option<&Path>) -> Vec<String> {
         "files that it wrote may be empty or old; throw the result away and make it again".into(),
         then_clear(id, root),
     ]
-}
-
-/// Returns " on A, B and 3 more": the mount points of the file systems of `record`.
-fn places(record: &RunRecord) -> String {
-    const SHOWN: usize = 4;
-    let points = record.file_systems.iter().map(|system| system.mount_point.display().to_string());
-    let points: Vec<_> = points.collect();
-    let (shown, more) = points.split_at(SHOWN.min(points.len()));
-    match (shown, more.len()) {
-        ([], _) => String::new(),
-        (shown, 0) => format!(" on {}", shown.join(", ")),
-        (shown, more) => format!(" on {} and {more} more", shown.join(", ")),
-    }
 }
 
 fn end(running: &[Process]) -> Vec<String> {
@@ -346,7 +342,8 @@ mod tests {
             let command = ["sh", "-c", script].map(str::to_owned).to_vec();
             let root = root.map(Into::into);
             let directory = "/".into();
-            let private = Private { command, options: None, root, directory, in_root: false };
+            let (options, root_mount, in_root) = (None, None, false);
+            let private = Private { command, options, root, directory, root_mount, in_root };
             let installs = Installs::from_command(&private.command);
             installed(&record, &private, installs, target.map(Path::new))
         };
@@ -377,23 +374,5 @@ mod tests {
         };
         assert!(is_before("2001-09-09T01:46:40Z"));
         assert!(!is_before("2001-09-09T01:46:41Z") && !is_before("yesterday"));
-    }
-
-    #[test]
-    fn the_first_file_systems_are_named_and_the_others_counted() {
-        let record = |points: &[&str]| {
-            let systems = points.iter().map(
-                |point| serde_json::json!({ "mount_point": point, "type": "ext4", "source": "x" }),
-            );
-            let text = serde_json::json!({
-                "version": 2, "id": "x", "started": "", "boot": "", "user": 0, "supervisor": 1,
-                "sealed": false, "file_systems": systems.collect::<Vec<_>>(),
-            });
-            RunRecord::from_public(text.to_string().as_bytes()).unwrap()
-        };
-        assert_eq!(places(&record(&[])), "");
-        assert_eq!(places(&record(&["/", "/srv"])), " on /, /srv");
-        let five = record(&["/", "/a", "/b", "/c", "/d"]);
-        assert_eq!(places(&five), " on /, /a, /b, /c and 1 more");
     }
 }

@@ -217,6 +217,20 @@ fn where_no_filter_can_be_had_the_command_does_not_start() {
     });
 }
 
+/// Root needs no setuid program, also without CAP_SYS_ADMIN, as in a container of Docker.
+#[test]
+fn a_failed_run_of_root_does_not_name_su_which_works() {
+    isolated(|place| {
+        let container = ["setpriv", "--bounding-set=-sys_admin"].map(str::to_owned);
+        let run = |script: &str| inside(place, &container, &[], &["sh", "-c", script]);
+        let failed = run("su -s /bin/sh -c 'id -un' nobody; exit 3");
+        assert_eq!((&*failed.stdout, failed.status.code()), ("nobody\n", Some(3)), "{failed:?}");
+        assert!(!failed.stderr.contains("/su was started"), "{failed:?}");
+        let user = run("setpriv --reuid 64122 newuidmap 1 0 0 1; exit 3");
+        assert!(user.stderr.contains("/newuidmap was started, perhaps by this run"), "{user:?}");
+    });
+}
+
 #[test]
 fn an_unprivileged_user_is_held_and_gets_notices_only_of_rights_that_are_not_gained() {
     isolated(|place| {

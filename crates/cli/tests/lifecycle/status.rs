@@ -171,6 +171,41 @@ fn an_interrupted_run_is_shown_with_its_command_and_how_to_repeat_it() {
     });
 }
 
+/// As where a container and its host share a volume with the state directory.
+#[test]
+fn a_run_in_another_root_is_not_repeated_or_mended_in_this_one() {
+    isolated(|place| {
+        let program = place.write("apt-get", "#!/bin/sh\nsync data\nkill -9 $PPID\nsleep 1\n");
+        fs::set_permissions(program, fs::Permissions::from_mode(0o755)).unwrap();
+        place.write("data", "x");
+        let script = "mkdir upper work root; mount -t tmpfs layers upper
+            mkdir upper/upper upper/work
+            mount -t overlay -o lowerdir=/,upperdir=upper/upper,workdir=upper/work root root
+            for shared in /proc /run \"$PWD\"; do mount --rbind $shared root$shared; done";
+        assert!(place.sh(script).status.success());
+        let within = |words: &[&str]| {
+            let inside = "cd \"$0\" && exec \"$@\"";
+            let directory = place.text("");
+            let mut command = place.command("chroot");
+            command.args(["root", "sh", "-c", inside, &directory, binary()]);
+            finish(command.args(words))
+        };
+        let run = within(&["run", "--commit-only", ".", "--", "./apt-get", "install", "a"]);
+        assert_eq!(run.status.code(), Some(125), "{run:?}");
+        eventually("it is found", || place.status(&[]).status.code() == Some(4));
+        let status = place.status(&[]).stdout;
+        assert!(status.contains("  it ran in another root than this one, such as"), "{status}");
+        assert!(!status.contains("--mend"), "{status}");
+        let id = status.split(' ').next().unwrap();
+        let mend = place.status(&["--mend", id]);
+        assert_eq!(mend.status.code(), Some(125), "{mend:?}");
+        let refusal = format!("synconce: cannot mend {id}: it ran in another root than this one");
+        assert!(mend.stderr.starts_with(&refusal), "{mend:?}");
+        let there = within(&["status"]).stdout;
+        assert!(there.contains(&format!("    synconce status --mend {id}\n")), "{there}");
+    });
+}
+
 #[test]
 fn runs_of_two_pid_namespaces_that_share_a_runtime_directory_are_told_apart() {
     isolated(|place| {

@@ -6,13 +6,14 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
-use synconce_testkit::harness::{Place, finish, trial};
+use synconce_testkit::harness::{Place, binary, finish, trial};
 
 pub fn trials() -> Vec<Trial> {
     vec![
         trial(a_build_by_an_older_daemon_gets_the_line_that_ends_the_daemon, &[]),
         trial(a_build_beside_a_daemon_of_a_container_gets_no_notice, &[]),
         trial(a_build_without_an_older_daemon_gets_no_notice, &[]),
+        trial(a_build_whose_client_syncs_its_own_records_gets_the_notice, &[]),
     ]
 }
 
@@ -110,4 +111,24 @@ fn a_build_without_an_older_daemon_gets_no_notice(place: &Place) {
     for line in ["./gradlew test", "./bazel test x"] {
         assert_eq!(run(place, line), "", "{line}");
     }
+}
+
+/// docker-buildx and docker-compose write down each build durably, in the home of the user.
+fn a_build_whose_client_syncs_its_own_records_gets_the_notice(place: &Place) {
+    let docker = place.write("docker", "#!/bin/sh\nfor n in $(seq $3); do sync $0; done\n");
+    place.bare(&["chmod", "+x", "docker"]);
+    let docker = docker.to_str().expect("a path of the test");
+    for (count, said) in [("1", "only 1 sync was held"), ("9", "only 9 syncs were held")] {
+        for options in [&[][..], &["--no-commit"]] {
+            let build = finish(&mut place.held(options, &[docker, "build", ".", count]));
+            let wanted = format!(
+                "synconce: {said}: dockerd does the others, and is not part of the run\n\
+                 synconce: hint: sudo {} setup docker\n",
+                binary()
+            );
+            assert_eq!(build.stderr, wanted);
+        }
+    }
+    let many = finish(&mut place.held(&[], &[docker, "build", ".", "10"]));
+    assert_eq!(many.stderr, "");
 }

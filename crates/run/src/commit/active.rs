@@ -31,10 +31,12 @@ use synconce_durable::earlier::Interrupted;
 use synconce_durable::marker::Marker;
 use synconce_durable::mutant;
 use synconce_durable::pins::{Pin, Pins};
-use synconce_durable::record::{FileSystem, Private, RunRecord, VERSION, boot_id, new_id, now};
+use synconce_durable::record::{
+    FileSystem, Private, RunRecord, VERSION, boot_id, new_id, now, root_mount,
+};
 use synconce_probe::device::Writes;
 use synconce_probe::filesystem::SyncKind;
-use synconce_probe::mounts::{self, DeviceId};
+use synconce_probe::mounts::{self, DeviceId, Mount};
 pub(crate) use work::{Done, PATIENCE, TICK, Via, Work, WorkKind};
 
 /// The state of a run in progress.
@@ -242,8 +244,9 @@ impl Active {
     }
 }
 
-/// Returns the record of a run that begins now, with `pins`.
-pub(crate) fn record(options: &RunOptions, pins: &Pins) -> RunRecord {
+/// Returns the record of a run that begins now, with `pins`. `mounts` are those of this process, or
+/// none for a run without a marker.
+pub(crate) fn record(options: &RunOptions, pins: &Pins, mounts: &[Mount]) -> RunRecord {
     let words = options.command.iter().map(|word| word.to_string_lossy().into_owned());
     let file_systems = pins.iter().map(FileSystem::from_pin);
     RunRecord {
@@ -254,6 +257,7 @@ pub(crate) fn record(options: &RunOptions, pins: &Pins) -> RunRecord {
             options: options.typed.clone(),
             directory: env::current_dir().unwrap_or_default(),
             root: options.root.clone(),
+            root_mount: root_mount(mounts),
             in_root: false,
         }),
         started: now(),
@@ -269,7 +273,7 @@ pub(crate) fn record(options: &RunOptions, pins: &Pins) -> RunRecord {
 impl Active {
     /// Returns a run without markers and pins.
     pub(crate) fn for_tests(options: &RunOptions) -> Self {
-        let record = record(options, &Pins::default());
+        let record = record(options, &Pins::default(), &[]);
         let none = HashSet::new;
         Self::new(options, record, Pins::default(), none(), none(), Vec::new(), None)
     }

@@ -28,7 +28,7 @@ pub(super) fn prepare(options: &RunOptions, handover: &Handover) -> Result<Activ
     let mounts = if options.commit { mounts::ours() } else { Ok(Vec::new()) };
     let mounts = mounts.map_err(|error| RunError::Mounts(number(&error)))?;
     let pins = if options.commit { pins(options, &mounts)? } else { Pins::default() };
-    let record = record(options, &pins);
+    let record = record(options, &pins, &mounts);
     let (mut markers, mut earlier) = (Vec::new(), None);
     if options.commit {
         // A frozen disk makes this step wait.

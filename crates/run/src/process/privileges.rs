@@ -4,7 +4,6 @@ use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatVfsMountFlags, StatxFlags};
 use rustix::thread::{CapabilitySet, capabilities, no_new_privs};
 use std::collections::{HashMap, HashSet};
-use std::ffi::OsStr;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -66,11 +65,14 @@ impl PrivilegeWatch {
         if !are_lost() {
             return None;
         }
+        // Root starts `su` and `sudo`, too, and loses nothing.
+        let is_root = rustix::process::geteuid().is_root();
         let inotify = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).ok()?;
         let mut paths = HashMap::new();
         let directories = std::env::var_os("PATH").unwrap_or_else(|| DIRECTORIES.into());
-        for name in PROGRAMS.map(OsStr::new) {
-            for path in search::candidates(name, Some(&directories)) {
+        let names = PROGRAMS.iter().map(Path::new);
+        for name in names.filter(|name| !is_root || Gain::read(name) == Gain::Ids) {
+            for path in search::candidates(name.as_os_str(), Some(&directories)) {
                 if gains(&path)
                     && let Ok(watch) = inotify::add_watch(&inotify, &path, WatchFlags::OPEN)
                 {

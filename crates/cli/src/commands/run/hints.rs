@@ -135,15 +135,24 @@ fn is_off_disk(path: &str) -> bool {
 }
 
 /// Prints a hint if nothing was held and the command is the client of a daemon, whose syncs are
-/// not part of the run.
+/// not part of the run. The client of an engine syncs a few files of its own: docker-buildx and
+/// docker-compose do so for each build.
 pub(super) fn work_of_a_daemon(finished: &Finished, is_sealed: bool, command: &[OsString]) {
-    let held_nothing = match finished.outcome {
+    let held = finished.accounts.total().held;
+    let held_few = match finished.outcome {
         RunOutcome::NothingHeld => true,
-        // Without a commit the run says only what it counted. A sealed one counts no calls.
-        RunOutcome::NotAsked => !is_sealed && finished.accounts.total().held == 0,
+        // A sealed run counts no calls.
+        RunOutcome::NotAsked | RunOutcome::Committed => !is_sealed && held < WORTH,
         _ => false,
     };
-    if finished.error.is_some() || !held_nothing {
+    if finished.error.is_some() || !held_few {
+        return;
+    }
+    if held > 0 {
+        let engine = daemon_that_syncs(command).filter(|(daemon, _)| daemon.engine.is_some());
+        if let Some((daemon, is_set_up)) = engine {
+            say_who_syncs(held, daemon, is_set_up);
+        }
         return;
     }
     if let Some(daemon) = build_daemons::older_than_run(command) {
@@ -151,14 +160,28 @@ pub(super) fn work_of_a_daemon(finished: &Finished, is_sealed: bool, command: &[
         notice(&format!("nothing was held: {name} is older than the run, and may do the syncs"));
         return notice(&format!("hint: {}; then run the command again", daemon.stop));
     }
-    let Some((daemon, is_set_up)) = daemon_that_syncs(command) else { return };
+    if let Some((daemon, is_set_up)) = daemon_that_syncs(command) {
+        say_who_syncs(0, daemon, is_set_up);
+    }
+}
+
+/// Says that `daemon` makes the syncs, but for the `held` ones, and how to hold them.
+fn say_who_syncs(held: u64, daemon: DaemonOfClient, is_set_up: bool) {
     let on = match &daemon.host {
         DaemonHost::Here => String::new(),
         DaemonHost::Socket(path) => format!(" at {path}"),
         DaemonHost::Elsewhere(host) => format!(" on {host}"),
     };
     let name = daemon.name;
-    notice(&format!("nothing was held: {name}{on} does the syncs, and is not part of the run"));
+    notice(&match held {
+        0 => format!("nothing was held: {name}{on} does the syncs, and is not part of the run"),
+        1 => {
+            format!("only 1 sync was held: {name}{on} does the others, and is not part of the run")
+        }
+        _ => format!(
+            "only {held} syncs were held: {name}{on} does the others, and is not part of the run"
+        ),
+    });
     let synconce = match daemon.host {
         DaemonHost::Here | DaemonHost::Socket(_) => name_for_sudo(),
         DaemonHost::Elsewhere(_) => "synconce".to_owned(),

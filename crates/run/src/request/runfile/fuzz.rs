@@ -31,6 +31,7 @@ fn a_run_file_is_read_as_it_was_written() {
                 options: None,
                 directory: PathBuf::from("/"),
                 root: None,
+                root_mount: None,
                 in_root: false,
             }),
             started: String::new(),
