@@ -8,7 +8,7 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use synconce_durable::text::quote;
-use synconce_probe::filesystem::stores_nothing;
+use synconce_probe::filesystem::{SyncKind, stores_nothing};
 use synconce_probe::mounts::{self, Mount};
 use synconce_probe::namespaces::{self, Namespace};
 use synconce_probe::systemd;
@@ -229,10 +229,24 @@ fn mapping(pid: u32, process: &Path, range: &str, mounts: &NamespaceMounts) -> O
     OpenFile::at(pid, link, mounts, |link| mounts.of_target(link))
 }
 
-/// Whether `mount` is of a network, or a process answers its calls: a look at a file there can
-/// block for ever, and no held file is there.
+/// Whether a look at a file of `mount` by a link in /proc can block for ever: a server may be asked
+/// whether the file is still the same (`d_weak_revalidate`, as nfs and 9p have it), also by a file
+/// system that is not listed. No held file is there.
+///
+/// The process that serves a file system of FUSE is not asked (`fuse_update_get_attr` in
+/// fs/fuse/dir.c, for AT_STATX_DONT_SYNC).
 fn may_block(mount: &Mount) -> bool {
-    !mount.kind().is_held() && !stores_nothing(&mount.type_name)
+    // Most machines have one of these, and each descriptor takes longer while one may block.
+    const LOCAL: [&str; 7] =
+        ["autofs", "binfmt_misc", "bpf", "efivarfs", "fusectl", "pstore", "selinuxfs"];
+    let name = mount.type_name.as_str();
+    match mount.kind() {
+        SyncKind::Network => true,
+        SyncKind::Other => {
+            mount.device.major == 0 && !stores_nothing(name) && !LOCAL.contains(&name)
+        }
+        SyncKind::Disk { .. } | SyncKind::Stacked | SyncKind::Fuse { .. } => false,
+    }
 }
 
 /// Returns the processes of `files` that have not ended, each once.

@@ -26,7 +26,11 @@ pub fn unknown() -> Vec<String> {
     let quoted: Vec<_> =
         page.prose.iter().filter_map(|(line, text)| Some((line, quoted(text)?))).collect();
     assert!(quoted.len() > 30, "the messages of the page are found");
-    let is_unknown = |message: &str| !strings.iter().any(|string| contains(string, message));
+    let strings: Vec<_> = strings.iter().map(|string| words(string)).collect();
+    let is_unknown = |message: &str| {
+        let message = words(message);
+        !strings.iter().any(|string| contains(string, &message))
+    };
     let unknown = quoted.iter().filter(|(_, message)| is_unknown(message));
     unknown.map(|(line, message)| format!("{}:{line}: {message}", page.name)).collect()
 }
@@ -108,15 +112,16 @@ fn raw(characters: &mut Peekable<Chars<'_>>, has_hash: bool) -> String {
     text
 }
 
+fn words(text: &str) -> Vec<&str> {
+    // A string with a command of a shell has messages in quotes.
+    let words = text.split(|c: char| c.is_whitespace() || c == '"');
+    words.filter(|word| !word.is_empty()).collect()
+}
+
 /// Whether `message` is in the format string `string`. A word in capitals of the message stands
 /// for what `{}` prints.
-fn contains(string: &str, message: &str) -> bool {
-    let [string, message] = [string, message].map(|text| {
-        // A string with a command of a shell has messages in quotes.
-        let words = text.split(|c: char| c.is_whitespace() || c == '"');
-        words.filter(|word| !word.is_empty()).collect::<Vec<_>>()
-    });
-    let fits = |words: &[&str]| words.iter().zip(&message).all(|(word, shown)| fits(word, shown));
+fn contains(string: &[&str], message: &[&str]) -> bool {
+    let fits = |words: &[&str]| words.iter().zip(message).all(|(word, shown)| fits(word, shown));
     string.windows(message.len()).any(fits)
 }
 
