@@ -82,6 +82,11 @@ fn a_build_by_an_older_daemon_gets_the_line_that_ends_the_daemon(place: &Place) 
         "./gradlew test sync",
         "./bazel --batch test x",
         "./bazel info",
+        "./bazel query test",
+        "./gradlew help",
+        "./gradlew -q :app:tasks",
+        "sudo ./gradlew test",
+        "runuser -u nobody -- ./bazel test x",
     ] {
         assert_eq!(run(place, line), "", "{line}");
     }
