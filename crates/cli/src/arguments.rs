@@ -213,7 +213,7 @@ pub struct RunArguments {
     /// another run ignores this option.
     #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with = "no_commit")]
     pub commit_every: Option<Duration>,
-    /// Give up on a device that completes no request for DURATION during the commit
+    /// Give up on a device that transfers no data for DURATION during the commit
     #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = duration)]
     pub commit_timeout: Duration,
     /// The command changes the system whose root is DIR: keep a second marker there

@@ -36,7 +36,7 @@ pub struct RunOptions {
     pub commit_all: bool,
     /// The interval of checkpoints.
     pub commit_every: Option<Duration>,
-    /// How long a device may complete no request before the commit gives up the device.
+    /// How long a device may transfer no data before the commit gives up the device.
     pub patience: Duration,
     /// The root directory that the command works on. A second marker is kept there.
     pub root: Option<PathBuf>,

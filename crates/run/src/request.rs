@@ -6,6 +6,7 @@ pub mod real;
 pub(crate) mod runfile;
 
 use crate::commit::directory;
+use crate::process::process_tree;
 use crate::report::finished::Observer;
 use crate::report::protocol::{CommitReport, Message, Summary, receive};
 use crate::report::run_error::RunError;
@@ -23,6 +24,7 @@ use synconce_durable::record::RunRecord;
 use synconce_durable::recovery::{self, FoundMarker, MarkerState};
 use synconce_durable::standard_paths;
 use synconce_filter::HANDSHAKE_FLAGS;
+use synconce_sys::procfs;
 use synconce_sys::reason;
 use synconce_sys::seccomp::{self, Outer};
 use synconce_sys::signals::{SignalReader, SignalSet, is_ignored};
@@ -38,6 +40,8 @@ pub enum RequestError {
     NotInFlight(String),
     /// The run of this id was started in another network namespace, where its socket is.
     InOtherNetwork(String),
+    /// The supervisor of the run of this id has no socket, or not any more.
+    NoSocket(String),
     /// The run belongs to another user.
     OfAnotherUser(String),
     /// The socket of the run belongs to another user than its marker.
@@ -73,6 +77,9 @@ impl fmt::Display for RequestError {
                 f,
                 "cannot commit {id}: it was started in another network namespace, as of a container"
             ),
+            Self::NoSocket(id) => {
+                write!(f, "cannot commit {id}: its supervisor accepts no requests")
+            }
             Self::OfAnotherUser(id) => {
                 write!(f, "cannot commit {id}: only its user and root may do that")
             }
@@ -164,10 +171,11 @@ fn ask_run(id: &str, owner: Option<u32>) -> Result<OwnedFd, RequestError> {
             RequestError::Call("cannot connect to the supervisor", errno)
         }
         _ if is_committing(Some(id)) => RequestError::Run(RunError::Over),
-        Unreached::Call(_) if in_flight().iter().any(|run| run.id == id) => {
-            RequestError::InOtherNetwork(id.to_owned())
-        }
-        Unreached::Call(_) => RequestError::NotInFlight(id.to_owned()),
+        Unreached::Call(_) => match in_flight().iter().find(|run| run.id == id) {
+            None => RequestError::NotInFlight(id.to_owned()),
+            Some(run) if is_in_our_network(run) => RequestError::NoSocket(id.to_owned()),
+            Some(_) => RequestError::InOtherNetwork(id.to_owned()),
+        },
         Unreached::OfTwoUsers { socket, marker } => {
             RequestError::OfTwoUsers { id: id.to_owned(), socket, marker }
         }
@@ -182,6 +190,22 @@ fn own_user_of(id: &str) -> Option<u32> {
     let marked = standard_paths::state().and_then(|state| recovery::markers(&state).ok());
     let is_own = |found: &FoundMarker| found.run() == (us, id.to_owned());
     marked.iter().flatten().any(is_own).then_some(us)
+}
+
+/// Whether /proc shows the supervisor of `run` in the network namespace of this process. The record
+/// has its process id in its own pid namespace, the last one of `NSpid` (proc_pid_status(5)).
+fn is_in_our_network(run: &RunRecord) -> bool {
+    let network = |process: u32| std::fs::read_link(format!("/proc/{process}/ns/net")).ok();
+    let Some(ours) = network(std::process::id()) else { return false };
+    let own_id = |pid| {
+        let ids = procfs::status_field(pid, "NSpid:")?;
+        ids.split_whitespace().next_back()?.parse::<u32>().ok()
+    };
+    let is_its_supervisor = |pid: u32| {
+        own_id(pid) == Some(run.supervisor)
+            && procfs::process_name(pid).is_ok_and(|name| name == process_tree::SUPERVISOR)
+    };
+    procfs::pids().any(|pid| is_its_supervisor(pid) && network(pid).as_ref() == Some(&ours))
 }
 
 /// Whether the command of the run `id`, or without an id of any run of this user, has ended, and

@@ -2,6 +2,7 @@
 
 use crate::procfs::Stat;
 use crate::{check, origin};
+use rustix::process::Resource;
 use std::ffi::{CString, OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -221,6 +222,18 @@ pub fn is_job_of_a_shell() -> bool {
     // SAFETY: takes no pointers.
     let (group, session) = unsafe { (libc::getpgrp(), libc::getsid(0)) };
     group != session && std::fs::File::open("/dev/tty").is_ok()
+}
+
+/// Raises the soft limit of `resource` to the hard limit (setrlimit(2)). A failure leaves the soft
+/// limit as it is: rustix's `getrlimit` panics where a filter refuses prlimit64(2).
+pub fn raise_soft_limit(resource: Resource) {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the kernel writes one rlimit into `limit`.
+    if unsafe { libc::getrlimit(resource as _, &raw mut limit) } == 0 {
+        limit.rlim_cur = limit.rlim_max;
+        // SAFETY: the kernel reads one rlimit.
+        unsafe { libc::setrlimit(resource as _, &raw const limit) };
+    }
 }
 
 /// Makes the calling process the subreaper, which becomes the parent of orphaned descendants

@@ -12,7 +12,7 @@ use synconce_durable::mutant;
 use synconce_durable::pins::{self, Pins};
 use synconce_probe::mounts;
 
-/// How long the device may complete no request before the sync is given up.
+/// How long the device may transfer no data before the sync is given up.
 const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 120 });
 /// The act of a sync before a commit.
 pub(crate) const TO_COMMIT: &str = "cannot commit, sync of the file system of";

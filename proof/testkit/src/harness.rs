@@ -28,7 +28,8 @@ pub use processes::{children, exists, kill, parent, process_status};
 pub use strace::Trace;
 pub use terminal::Terminal;
 pub use trial::{
-    Need, engine, named_trial, named_trials_on, postgresql, python_with, trial, trials_on, upstream,
+    Need, engine, is_skipped, named_trial, named_trials_on, postgresql, python_with, trial,
+    trials_on, upstream,
 };
 
 use crate::{build, patiently};

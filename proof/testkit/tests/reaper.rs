@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use synconce_sys::procfs;
+use synconce_testkit::harness::{children, process_status};
 use synconce_testkit::patiently;
 use synconce_testkit::rig::{self, Cut, Rig};
 
@@ -220,6 +222,18 @@ fn a_rig_whose_mount_namespace_ends_leaves_nothing_but_files() {
     }
 }
 
+/// Waits until a thread of the child of `process` waits for a frozen file system (state D of
+/// proc_pid_stat(5)).
+fn wait_for_frozen(process: u32) {
+    let limit = Instant::now() + patiently(Duration::from_secs(20));
+    let [(child, _)] = children(process)[..] else { panic!("{process} has no child") };
+    let waits = |thread: u32| process_status(thread)["State"].starts_with('D');
+    while !procfs::threads(child).any(waits) {
+        assert!(Instant::now() < limit, "no thread of {child} waits");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 /// No signal ends the process, so its mount namespace stays.
 #[test]
 fn a_frozen_rig_of_a_killed_owner_is_thawed() {
@@ -227,8 +241,8 @@ fn a_frozen_rig_of_a_killed_owner_is_thawed() {
     let waits = "an_owner_that_waits_for_a_frozen_rig_waits_to_be_killed";
     let (outer, _) = started(waits, &mut in_namespaces(records.path()));
     let device = device_below(records.path());
-    // The thread has time to wait for the file system, and the namespace to end if it does not.
-    std::thread::sleep(Duration::from_secs(1));
+    // Killed before that wait, the process would end, and its mount namespace with it.
+    wait_for_frozen(outer.id());
     kill(outer);
     assert_detached(&device, records.path(), || drop(rig::reap().unwrap()));
     reap_in(records.path());

@@ -64,6 +64,9 @@ fn remedy(error: &RequestError) -> Option<String> {
             "`synconce status` lists the runs in flight".to_owned()
         }
         RequestError::InOtherNetwork(id) => format!("in that namespace: synconce commit {id}"),
+        RequestError::NoSocket(_) => {
+            "the run commits at its end; `synconce status` shows it".to_owned()
+        }
         RequestError::OfAnotherUser(id) => format!("sudo {} commit {id}", name_for_sudo()),
         RequestError::Unfinished(_) => "the commit goes on in the background".to_owned(),
         RequestError::Run(error @ (RunError::NoDisk(_) | RunError::Path(_))) => {

@@ -10,7 +10,7 @@ use crate::arguments::doctor::Doctor;
 use crate::commands::error::CommandError;
 use crate::commands::output::{Output, Stream};
 use crate::exit;
-use crate::text::{bytes, say, shell};
+use crate::text::{bytes, name_for_sudo, say, shell};
 use file::ReportFile;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
@@ -166,7 +166,10 @@ fn failure(error: &Error, arguments: &Doctor) -> CommandError {
             Some("synconce doctor DIRECTORY, with a directory that can be written".to_owned())
         }
         Error::NotDirectory(path) => path.parent().map(doctor),
-        Error::NotAllowed(path) => Some(format!("sudo {}", doctor(path))),
+        Error::NotAllowed(path) => {
+            let path = shell(&[path.display().to_string()]);
+            Some(format!("sudo {} doctor {path}", name_for_sudo()))
+        }
         // `synconce doctor make`.
         Error::Io { path, .. } if *path == arguments.path && search::find(path).is_some() => {
             Some(format!("synconce doctor -- {}", shell(&[path.display().to_string()])))

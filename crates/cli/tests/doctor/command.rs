@@ -229,7 +229,7 @@ fn a_build_by_a_daemon_that_is_not_set_up_names_the_set_up(place: &Place) {
         report["verdict"].as_str().unwrap().to_owned()
     };
     let not_seen = "is not seen: `synconce doctor --docker`";
-    let set_up = "; with root, build steps are seen after `sudo synconce setup docker`";
+    let set_up = "; build steps are seen after `synconce setup docker`";
     let build = ["./docker", "build", "."];
     let of_build = verdict(&build, None);
     assert!(of_build.ends_with(&format!("{not_seen}{set_up}")), "{of_build}");
@@ -275,8 +275,7 @@ fn a_script_that_builds_by_a_daemon_that_is_not_set_up_names_the_set_up(place: &
     for engine in ["docker", "buildkit"] {
         let options = [&format!("--{engine}"), "-o", "record"];
         let ended = finish(&mut watched(place, &here, &options, &nothing));
-        let set_up =
-            format!("; with root, build steps are seen after `sudo synconce setup {engine}`");
+        let set_up = format!("; build steps are seen after `synconce setup {engine}`");
         let verdict = ended.stderr.lines().next().unwrap();
         assert!(verdict.starts_with("sh: no sync was waited for in "), "{ended:?}");
         let unseen = format!("; no build step was seen{set_up}");

@@ -107,7 +107,7 @@ fn a_place_that_cannot_be_used_is_an_error_and_says_why(place: &Place) {
     let ended = place.bare(&[&user[..], &["/dev/shm/synconce", "doctor", "/etc"]].concat());
     assert_eq!(ended.status.code(), Some(125), "{ended:?}");
     let wanted = "synconce: cannot write in /etc: Permission denied\n\
-                  synconce: hint: sudo synconce doctor /etc\n";
+                  synconce: hint: sudo /dev/shm/synconce doctor /etc\n";
     assert!(ended.stderr.ends_with(wanted), "{ended:?}");
 }
 

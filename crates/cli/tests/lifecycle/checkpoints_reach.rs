@@ -260,30 +260,38 @@ fn a_run_of_another_network_namespace_is_said_to_be_there() {
 #[test]
 fn a_run_that_makes_its_own_commit_says_so() {
     isolated(|place| {
-        let rig = Rig::builder().size(64 << 20).mount_options("commit=300").up().unwrap();
-        let script = format!(
-            "sync_file('{}/data'); say_to('id', $ENV{{SYNCONCE_RUN}}); wait_for('go');",
-            rig.path().display()
-        );
-        let run =
-            StartedCommand::new(&mut place.held(&[], &perl(&script).each_ref().map(|it| &**it)));
-        let id = place.wait_for("id").trim_end().to_owned();
-        let stalled = stall(&rig);
-        place.write("go", "");
-        rig.disk().wait_for_waiting_flush(limit()).unwrap();
-        for words in [&["commit", &id][..], &["commit"]] {
-            let asked = finish(&mut place.synconce(words));
-            assert_eq!(asked.status.code(), Some(125), "{asked:?}");
-            assert_eq!(
-                asked.stderr,
-                "synconce: cannot commit: the command of the run has ended\nsynconce: hint: the \
-                 run makes its own commit now; `synconce status` shows it\n"
+        let over = "the command of the run has ended\nsynconce: hint: the run makes its own commit \
+                    now; `synconce status` shows it\n";
+        // Without a run file, no file says that the command has ended.
+        let closed = "its supervisor accepts no requests\nsynconce: hint: the run commits at its \
+                      end; `synconce status` shows it\n";
+        for (runtime, said) in [(place.path("runtime"), over), ("/proc/none".into(), closed)] {
+            let with = |mut command: Command| {
+                command.env("SYNCONCE_RUNTIME_DIR", &runtime);
+                command
+            };
+            let rig = Rig::builder().size(64 << 20).mount_options("commit=300").up().unwrap();
+            let script = format!(
+                "sync_file('{}/data'); say_to('id', $ENV{{SYNCONCE_RUN}}); wait_for('go');",
+                rig.path().display()
             );
+            let run = StartedCommand::new(&mut with(place.held(&[], &perl(&script))));
+            let id = place.wait_for("id").trim_end().to_owned();
+            let stalled = stall(&rig);
+            place.write("go", "");
+            rig.disk().wait_for_waiting_flush(limit()).unwrap();
+            for words in [&["commit", &id][..], &["commit"]] {
+                let asked = finish(&mut with(place.synconce(words)));
+                assert_eq!(asked.status.code(), Some(125), "{asked:?}");
+                assert!(asked.stderr.starts_with("synconce: cannot commit"), "{asked:?}");
+                assert!(asked.stderr.ends_with(&format!(": {said}")), "{asked:?}");
+            }
+            rig.disk().release_flushes().unwrap();
+            drop(stalled);
+            assert!(run.end().success(), "{}", run.text());
+            rig.down().unwrap();
+            ["id", "go"].into_iter().for_each(|name| place.remove(name));
         }
-        rig.disk().release_flushes().unwrap();
-        drop(stalled);
-        assert!(run.end().success(), "{}", run.text());
-        rig.down().unwrap();
     });
 }
 

@@ -8,8 +8,8 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 use std::process::Command;
 use synconce_testkit::harness::{
-    Place, StartedCommand, binary, committed, eventually, finish, isolated, isolated_alone, perl,
-    without_foreign_syncs,
+    Need, Place, StartedCommand, binary, committed, eventually, finish, is_skipped, isolated,
+    isolated_alone, perl, without_foreign_syncs,
 };
 use synconce_testkit::rig::Rig;
 
@@ -176,6 +176,8 @@ fn an_error_below_an_overlay_of_the_command_is_not_missed() {
     });
 }
 
+const OF_USERS: &[Need] = &[Need::Linux(5, 11, "overlays in user namespaces")];
+
 /// Starts a process with a user namespace that maps 0 to [`ALICE`], as the process of rootless
 /// Podman that keeps its namespaces.
 fn keep_namespace(place: &Place) -> StartedCommand {
@@ -206,6 +208,9 @@ umount $2 merged
 
 #[test]
 fn a_user_unmounts_an_overlay_whose_root_belongs_to_another_user_of_the_namespace() {
+    if is_skipped("an overlay whose root belongs to another user", OF_USERS) {
+        return;
+    }
     isolated(|place| {
         machine(place);
         let rig = rig();
@@ -244,6 +249,9 @@ umount merged
 
 #[test]
 fn an_error_below_an_unmounted_overlay_that_a_user_may_not_reach_is_not_missed() {
+    if is_skipped("an overlay that a user may not reach", OF_USERS) {
+        return;
+    }
     // A sync(2) of another test would write the file before the disk fails.
     isolated_alone(|place| {
         let _barrier = without_foreign_syncs();

@@ -6,13 +6,13 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
-use synconce_testkit::harness::{Place, binary, finish, trial};
+use synconce_testkit::harness::{Place, StartedCommand, binary, finish, trial};
 
 pub fn trials() -> Vec<Trial> {
     vec![
         trial(a_build_by_an_older_daemon_gets_the_line_that_ends_the_daemon, &[]),
         trial(a_build_beside_a_daemon_of_a_container_gets_no_notice, &[]),
-        trial(a_build_without_an_older_daemon_gets_no_notice, &[]),
+        trial(a_build_beside_a_newer_daemon_gets_no_notice, &[]),
         trial(a_build_whose_client_syncs_its_own_records_gets_the_notice, &[]),
     ]
 }
@@ -83,6 +83,11 @@ fn a_build_by_an_older_daemon_gets_the_line_that_ends_the_daemon(place: &Place) 
         "./gradlew test sync",
         "./bazel --batch test x",
         "./bazel info",
+        "./bazel query test",
+        "./gradlew help",
+        "./gradlew -q :app:tasks",
+        "sudo ./gradlew test",
+        "runuser -u nobody -- ./bazel test x",
     ] {
         assert_eq!(run(place, line), "", "{line}");
     }
@@ -107,13 +112,24 @@ fn a_build_beside_a_daemon_of_a_container_gets_no_notice(place: &Place) {
     assert_eq!(run(place, "./bazel test x"), "");
 }
 
-fn a_build_without_an_older_daemon_gets_no_notice(place: &Place) {
-    for line in ["./gradlew test", "./bazel test x"] {
-        assert_eq!(run(place, line), "", "{line}");
+fn a_build_beside_a_newer_daemon_gets_no_notice(place: &Place) {
+    place.write("gradlew", "#!/bin/sh\necho >started\nuntil [ -e go ]; do sleep 0.01; done\n");
+    place.bare(&["chmod", "+x", "gradlew"]);
+    let older = Daemon::start("java", GRADLE);
+    for older in [Some(older), None] {
+        let run = StartedCommand::new(&mut place.held(&[], &["./gradlew", "test"]));
+        place.wait_for("started");
+        thread::sleep(TICK);
+        let newer = Daemon::start("java", GRADLE);
+        place.write("go", "");
+        assert!(run.end().success());
+        assert_eq!(run.text(), "", "with an older one: {}", older.is_some());
+        drop((newer, older));
+        ["started", "go"].into_iter().for_each(|name| place.remove(name));
     }
 }
 
-/// docker-buildx and docker-compose write down each build durably, in the home of the user.
+/// docker-compose writes down each build durably, in the home of the user.
 fn a_build_whose_client_syncs_its_own_records_gets_the_notice(place: &Place) {
     let docker = place.write("docker", "#!/bin/sh\nfor n in $(seq $3); do sync $0; done\n");
     place.bare(&["chmod", "+x", "docker"]);

@@ -208,7 +208,7 @@ fn a_script_that_names_synconce_as_its_interpreter_does_not_run_for_ever(place: 
     };
     for first_line in [
         format!("{own} run"),
-        format!("/usr/bin/env -S {own} run"),
+        format!("/usr/bin/env -S nice {own} run"),
         format!("/usr/bin/env -S {own} run --quiet --"),
         format!("/usr/bin/env -S {own} run --commit-only /"),
         link.clone(),

@@ -14,7 +14,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
-use synconce_testkit::harness::{Need, Place, finish, trial};
+use synconce_testkit::harness::{Need, Place, binary, finish, trial};
 use synconce_testkit::process::Finished;
 use synconce_testkit::rig::{Latency, Rig};
 
@@ -261,7 +261,8 @@ fn a_dockerd_that_cannot_be_asked_is_one_line_and_a_hint(place: &Place) {
     // The user of a group may ask, and may not write.
     fs::set_permissions(SOCKET_FILE, fs::Permissions::from_mode(0o666)).unwrap();
     let root = site.storage.join("docker");
-    let hint = "hint: sudo --preserve-env=DOCKER_HOST synconce doctor --docker";
+    let sudo = format!("hint: sudo --preserve-env=DOCKER_HOST {} doctor --docker", binary());
+    let hint = sudo.as_str();
     let denied = finish(doctor(place, "--docker").uid(65534).gid(65534));
     let why = format!("cannot write in {}: Permission denied", root.display());
     assert_fails(&denied, [&why, hint]);

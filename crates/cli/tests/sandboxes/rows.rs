@@ -253,6 +253,17 @@ pub const ROWS: &[SandboxRow] = &[
         Refused("seccomp=unconfined"),
     ),
     filtered(
+        "a profile without ioctl",
+        r#"filter deny EPERM ioctl -- "$@""#,
+        Refused("seccomp=unconfined"),
+    ),
+    filtered(
+        "a profile without waitid",
+        r#"filter deny EPERM waitid -- "$@""#,
+        Refused("seccomp=unconfined"),
+    ),
+    filtered("a profile without prlimit64", r#"filter deny EPERM prlimit64 -- "$@""#, Held),
+    filtered(
         "a profile without ptrace, root",
         r#"filter deny EPERM ptrace -- setpriv --bounding-set="-all,$DOCKER" -- "$@""#,
         HeldButOpens,

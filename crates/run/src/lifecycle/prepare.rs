@@ -10,6 +10,7 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 use std::collections::HashSet;
 use std::env;
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use synconce_durable::earlier;
@@ -20,6 +21,8 @@ use synconce_durable::record::RunRecord;
 use synconce_durable::standard_paths;
 use synconce_probe::mounts::{self, DeviceId, Mount};
 use synconce_sys::handover::{Handover, MarkerStep};
+use synconce_sys::notify::Listener;
+use synconce_sys::process::{self, WaitFor, Whose};
 
 /// Finds the file systems, arms the markers, and writes the run file.
 pub(super) fn prepare(options: &RunOptions, handover: &Handover) -> Result<Active, RunError> {
@@ -77,25 +80,38 @@ pub(super) fn directory_of_counts(options: &RunOptions) -> Option<PathBuf> {
 
 /// Tries calls that a profile may refuse (an old Docker refuses statx(2)), or swallow.
 fn try_calls(options: &RunOptions) -> Result<(), RunError> {
-    // fsync of an `O_PATH` descriptor must fail with EBADF (open(2)).
+    // Without waitid(2) the run would not end with its command. There is no child yet: ECHILD.
+    let ends = WaitFor { ends: true, ..WaitFor::default() };
+    refuse_without("cannot wait for the command by waitid(2)", process::wait(Whose::Any, ends))?;
+    // Calls with an `O_PATH` descriptor must fail with EBADF (open(2)).
     let flags = OFlags::PATH | OFlags::CLOEXEC;
-    if options.commit
-        && let Ok(root) = rustix::fs::open("/", flags, Mode::empty())
-    {
-        match rustix::fs::syncfs(&root) {
-            Ok(()) => return Err(RunError::SyncsSwallowed),
-            Err(error @ (Errno::PERM | Errno::NOSYS)) => {
-                return Err(RunError::set_up("cannot commit by syncfs(2)", &error.into()));
+    if let Ok(root) = rustix::fs::open("/", flags, Mode::empty()) {
+        if options.commit {
+            let synced = rustix::fs::syncfs(&root).map_err(io::Error::from);
+            if synced.is_ok() {
+                return Err(RunError::SyncsSwallowed);
             }
-            Err(_) => {}
+            refuse_without("cannot commit by syncfs(2)", synced)?;
+        }
+        if !options.sealed {
+            // Without ioctl(2) the calls of the command would have no answer.
+            let received = Listener::from(root).receive();
+            refuse_without("cannot receive calls by ioctl(2)", received)?;
         }
     }
     // A sealed run without a commit looks up no file.
-    let is_needed = options.commit || !options.sealed;
-    let stat = is_needed.then(|| rustix::fs::statx(CWD, "/", AtFlags::empty(), StatxFlags::MNT_ID));
-    match stat.transpose() {
-        Err(error @ (Errno::PERM | Errno::NOSYS)) => {
-            Err(RunError::set_up("cannot look up files by statx(2)", &error.into()))
+    if options.commit || !options.sealed {
+        let stat = rustix::fs::statx(CWD, "/", AtFlags::empty(), StatxFlags::MNT_ID);
+        refuse_without("cannot look up files by statx(2)", stat.map_err(io::Error::from))?;
+    }
+    Ok(())
+}
+
+/// Returns an error that says `act`, if the call that has `tried` is one that a filter refuses.
+fn refuse_without<T>(act: &str, tried: io::Result<T>) -> Result<(), RunError> {
+    match tried {
+        Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::PERM | Errno::NOSYS)) => {
+            Err(RunError::set_up(act, &error))
         }
         _ => Ok(()),
     }

@@ -1,6 +1,7 @@
 //! The resource limits of the supervisor, which are those of the job that started the run.
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, setrlimit};
+use synconce_sys::process::raise_soft_limit;
 
 /// Raises this process's limits of processor time and of open files as far as the kernel permits.
 /// Processes that were forked before keep their limits (setrlimit(2)).
@@ -11,15 +12,8 @@ pub(crate) fn raise() {
     let unlimited = Rlimit { current: None, maximum: None };
     // Only CAP_SYS_RESOURCE permits to raise a hard limit.
     if setrlimit(Resource::Cpu, unlimited).is_err() {
-        raise_soft(Resource::Cpu);
+        // At a hard limit of processor time the kernel sends SIGKILL, and no SIGXCPU before.
+        raise_soft_limit(Resource::Cpu);
     }
-    raise_soft(Resource::Nofile);
-}
-
-/// Raises a soft limit to the hard limit. At a hard limit of processor time the kernel sends
-/// SIGKILL, and no SIGXCPU before.
-fn raise_soft(resource: Resource) {
-    let maximum = getrlimit(resource).maximum;
-    // A failure leaves the soft limit as it is.
-    let _ = setrlimit(resource, Rlimit { current: maximum, maximum });
+    raise_soft_limit(Resource::Nofile);
 }

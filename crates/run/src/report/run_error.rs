@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use synconce_durable::error::Error;
 use synconce_durable::text;
 use synconce_sys::reason;
+use synconce_sys::seccomp::is_filtered;
 
 /// A failed operation on a path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,9 +27,9 @@ pub struct FailedAct {
 /// What helps if a process, or the system, has too many open files.
 pub const RAISE_OPEN_FILES: &str = "raise the limit of open files (ulimit -n)";
 
-/// What helps if the kernel or a filter around the run refuses a call.
-const REFUSED_CALL: &str = "a profile or a sandbox refuses this call; a unit of systemd allows it \
-                            by SystemCallFilter=; without Docker's profile: \
+/// What helps if a filter around the run refuses a call.
+const REFUSED_CALL: &str = "a seccomp profile refuses this call; a unit of systemd allows it by \
+                            SystemCallFilter=; without Docker's profile: \
                             docker run --security-opt seccomp=unconfined";
 
 /// What helps if a file would be larger than the limit of the process.
@@ -149,7 +150,7 @@ impl RunError {
             (Self::SetUp(..), Some(Errno::AGAIN)) => {
                 "raise the limit of processes (ulimit -u, or pids.max of the control group)"
             }
-            (Self::SetUp(..), Some(Errno::PERM | Errno::NOSYS)) => REFUSED_CALL,
+            (Self::SetUp(..), Some(Errno::PERM | Errno::NOSYS)) if is_filtered() => REFUSED_CALL,
             (Self::Filter(_), Some(Errno::NOMEM)) => return None,
             (Self::Mounts(_), Some(Errno::NOENT)) => "mount -t proc proc /proc",
             (Self::Mounts(_), _) => "let the sandbox read /proc",
@@ -334,6 +335,13 @@ pub(crate) fn number(error: &io::Error) -> i32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn without_a_filter_no_profile_is_named() {
+        for errno in [Errno::PERM, Errno::NOSYS] {
+            assert_eq!(RunError::set_up("cannot make a process", &errno.into()).remedy(), None);
+        }
+    }
 
     #[test]
     fn each_cause_why_root_takes_no_marker_has_a_hint_of_its_own() {

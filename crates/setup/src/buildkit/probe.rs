@@ -88,7 +88,7 @@ impl BuildkitProbe<'_> {
             self.address
         );
         let removed = Removed { left: fault.into_iter().collect(), notes: Vec::new() };
-        Tried { probed, by_hand, removed }
+        Tried { probed, last: "step", by_hand, removed }
     }
 
     /// Returns whether the step of the build was held, and what its removal lacks.
@@ -185,7 +185,7 @@ mod tests {
         };
         let begin = Instant::now();
         let script = "echo 'connection refused' >&2; exit 1";
-        let Tried { probed, by_hand, removed } = tried(script, &|| false);
+        let Tried { probed, by_hand, removed, .. } = tried(script, &|| false);
         assert_eq!(probed.unwrap_err(), "buildctl build fails: connection refused");
         assert!(by_hand.contains("/client --addr address build "), "{by_hand}");
         assert_eq!(removed, Removed::default());

@@ -84,7 +84,8 @@ impl CtrProbe<'_> {
         };
         left.extend(directory::remove(&self.root).err());
         let by_hand = format!("{} --address {} plugins ls", self.ctr.display(), self.socket);
-        Tried { probed, by_hand, removed: Removed { left, notes: Vec::new() } }
+        let removed = Removed { left, notes: Vec::new() };
+        Tried { probed, last: "container", by_hand, removed }
     }
 
     /// Makes the root of the containers.
@@ -225,7 +226,7 @@ mod tests {
     #[test]
     fn a_container_that_was_not_made_is_not_named() {
         let begin = Instant::now();
-        let Tried { probed, by_hand, removed } = tried("echo 'connection refused' >&2; exit 1");
+        let Tried { probed, by_hand, removed, .. } = tried("echo 'connection refused' >&2; exit 1");
         assert_eq!(probed.unwrap_err(), "ctr run fails: connection refused");
         assert!(by_hand.ends_with("/client --address socket plugins ls"), "{by_hand}");
         assert_eq!(removed, Removed::default());

@@ -37,15 +37,23 @@ pub(crate) fn probe(
     process: &DaemonProcess,
     is_cancelled: &dyn Fn() -> bool,
 ) -> Result<Tried, String> {
-    let (probed, removed) = match prepare(host, process, is_cancelled) {
+    let step = ("step", "docker build --no-cache .");
+    let (probed, (last, by_hand), removed) = match prepare(host, process, is_cancelled) {
         Ok(None) => return Err(IN_CONTAINERD.to_owned()),
         Ok(Some((probe, is_classic))) => {
-            let probed = probe.import().and_then(|()| probe.run(is_classic));
-            (probed, probe.remove())
+            let (probed, last) = match probe.import().and_then(|()| probe.run_steps(is_classic)) {
+                Err(why) => (Err(why), step),
+                Ok(real) => {
+                    let is_held = probe.is_ordinary_held();
+                    let probed = is_held.map(|it| Probed { real, is_ordinary_held: Some(it) });
+                    (probed, ("container", "docker run --rm IMAGE COMMAND"))
+                }
+            };
+            (probed, last, probe.remove())
         }
-        Err(why) => (Err(why), Removed::default()),
+        Err(why) => (Err(why), step, Removed::default()),
     };
-    Ok(Tried { probed, by_hand: "docker build --no-cache .".to_owned(), removed })
+    Ok(Tried { probed, last, by_hand: by_hand.to_owned(), removed })
 }
 
 /// Returns the probe, and whether it tries the classic builder; see [`probe`].
@@ -166,7 +174,8 @@ impl DockerProbe<'_> {
         error_of(&answer).map_or(Ok(()), |error| Err(format!("cannot import an image: {error}")))
     }
 
-    fn run(&self, is_classic: bool) -> Result<Probed, String> {
+    /// Returns the builders whose step was not held.
+    fn run_steps(&self, is_classic: bool) -> Result<Vec<&'static str>, String> {
         let mut real = Vec::new();
         if !self.is_step_of_buildkit_held()? {
             real.push("BuildKit");
@@ -174,8 +183,7 @@ impl DockerProbe<'_> {
         if is_classic && !self.is_step_of_classic_builder_held()? {
             real.push("the classic builder");
         }
-        let is_ordinary_held = Some(self.is_ordinary_held()?);
-        Ok(Probed { real, is_ordinary_held })
+        Ok(real)
     }
 
     fn dockerfile(&self) -> String {

@@ -23,11 +23,7 @@ pub(crate) fn probe(host: &Host, is_cancelled: &dyn Fn() -> bool) -> Option<Trie
     let name = format!("{IMAGE}-{}", unique());
     let [storage, run] = [directory::PARENT, RUN].map(|parent| Path::new(parent).join(&name));
     let probe = PodmanProbe { podman: podman.into(), storage, run, is_cancelled };
-    let probed = probe.prepare().map_err(|error| error.to_string()).and_then(|()| probe.run());
-    let left =
-        [&probe.storage, &probe.run].into_iter().filter_map(|path| directory::remove(path).err());
-    let removed = Removed { left: left.collect(), notes: Vec::new() };
-    Some(Tried { probed, by_hand: "podman build --no-cache .".to_owned(), removed })
+    Some(probe.tried())
 }
 
 struct PodmanProbe<'a> {
@@ -38,6 +34,18 @@ struct PodmanProbe<'a> {
 }
 
 impl PodmanProbe<'_> {
+    fn tried(&self) -> Tried {
+        let prepared = self.prepare().map_err(|error| error.to_string());
+        let (probed, last, by_hand) = match prepared.and_then(|()| self.run_step()) {
+            Err(why) => (Err(why), "step", "podman build --no-cache ."),
+            Ok(real) => (self.run_container(real), "container", "podman run --rm IMAGE COMMAND"),
+        };
+        let left = [&self.storage, &self.run].into_iter();
+        let left = left.filter_map(|path| directory::remove(path).err()).collect();
+        let removed = Removed { left, notes: Vec::new() };
+        Tried { probed, last, by_hand: by_hand.to_owned(), removed }
+    }
+
     /// Makes the context of the build.
     fn prepare(&self) -> Result<(), synconce_durable::error::Error> {
         let make = |path: &Path| DirBuilder::new().mode(0o700).create(path);
@@ -54,7 +62,8 @@ impl PodmanProbe<'_> {
         write().on("cannot make", &self.storage)
     }
 
-    fn run(&self) -> Result<Probed, String> {
+    /// Returns the builder if its step was not held.
+    fn run_step(&self) -> Result<Vec<&'static str>, String> {
         let context = self.storage.join("context").display().to_string();
         let tag = format!("--tag={IMAGE}");
         let build = ["build", "--layers=false", "--no-cache", "--network=none", &tag, &context];
@@ -67,6 +76,10 @@ impl PodmanProbe<'_> {
             fs::write(&file, text).on("cannot write", &file).map_err(|error| error.to_string())?;
             self.is_held("build", &build)?;
         }
+        Ok(real)
+    }
+
+    fn run_container(&self, real: Vec<&'static str>) -> Result<Probed, String> {
         let image = format!("/{PROGRAM}");
         let run = ["run", "--rm", "--network=none", "--log-driver=none", IMAGE, &image];
         let is_ordinary_held = Some(self.is_held("run", &run)?);
@@ -82,5 +95,29 @@ impl PodmanProbe<'_> {
         command.env_remove("CONTAINER_HOST").env_remove("CONTAINER_CONNECTION");
         let ended = client::run(command.args(words), self.is_cancelled)?;
         client::is_held(&ended, &format!("podman {verb}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probe::client::tests::fake;
+
+    #[test]
+    fn what_failed_is_named_a_step_or_a_container() {
+        let tried = |fails: &str| {
+            let directory = tempfile::tempdir().unwrap();
+            let script = format!("case $* in *' {fails} '*) echo no >&2; exit 126;; esac");
+            let podman = fake(directory.path(), &script);
+            let [storage, run] = ["storage", "run"].map(|name| directory.path().join(name));
+            PodmanProbe { podman, storage, run, is_cancelled: &|| false }.tried()
+        };
+        for (fails, last) in [("build", "step"), ("run", "container")] {
+            let tried = tried(fails);
+            assert_eq!(tried.probed.unwrap_err(), format!("podman {fails} fails: no"));
+            assert_eq!(tried.last, last);
+            assert!(tried.by_hand.starts_with(&format!("podman {fails} ")), "{}", tried.by_hand);
+            assert_eq!(tried.removed, Removed::default());
+        }
     }
 }

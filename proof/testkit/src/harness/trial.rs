@@ -5,6 +5,7 @@ use crate::rig::FsKind;
 use libtest_mimic::{Failed, Trial};
 use rustix::fs::{Access, access};
 use std::any::type_name;
+use std::io::Write;
 use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -136,10 +137,7 @@ pub fn trial<T: Fn(&Place) + Copy + Send + 'static>(test: T, needs: &[Need]) -> 
 /// Returns `test` as the trial `name`. Where a need is missing, the trial is ignored. With
 /// `--include-ignored` the trial then fails, and says what is missing.
 pub fn named_trial(name: &str, needs: &[Need], test: impl FnOnce() + Send + 'static) -> Trial {
-    let missing: Vec<_> = needs.iter().filter_map(|need| need.missing()).collect();
-    if !missing.is_empty() {
-        eprintln!("SKIPPED: {name}: {}", missing.join("; "));
-    }
+    let missing = missing_of(name, needs);
     let is_ignored = !missing.is_empty();
     let run = move || {
         if is_ignored {
@@ -149,6 +147,21 @@ pub fn named_trial(name: &str, needs: &[Need], test: impl FnOnce() + Send + 'sta
         Ok(())
     };
     Trial::test(name, run).with_ignored_flag(is_ignored)
+}
+
+/// Whether one of `needs` is missing. Prints that the test `name` is skipped then.
+pub fn is_skipped(name: &str, needs: &[Need]) -> bool {
+    !missing_of(name, needs).is_empty()
+}
+
+/// Returns what is missing of `needs`. Prints that the test `name` is skipped if anything is.
+fn missing_of(name: &str, needs: &[Need]) -> Vec<String> {
+    let missing: Vec<_> = needs.iter().filter_map(|need| need.missing()).collect();
+    if !missing.is_empty() {
+        // The harness of Rust's tests shows what `eprintln` prints for a failed test only.
+        let _ = writeln!(std::io::stderr(), "SKIPPED: {name}: {}", missing.join("; "));
+    }
+    missing
 }
 
 /// Returns `test` as a trial on a disk of each of `kinds`, with the name of its function and of the

@@ -6,7 +6,7 @@ use crate::arguments::doctor::{Doctor, RecordAs};
 use crate::commands::error::CommandError;
 use crate::commands::output;
 use crate::commands::run::{self, Screen};
-use crate::text::{printable_json, shell};
+use crate::text::{name_for_sudo, printable_json, shell};
 use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, geteuid, getpid, pidfd_getfd, pidfd_open};
@@ -234,13 +234,19 @@ fn unseen_steps(arguments: &Doctor) -> Option<String> {
         Doctor { buildkit: true, .. } => Engine::Buildkit,
         _ => run::builder_here(&arguments.command)?,
     };
-    let set_up = format!("synconce setup {}", engine.command());
+    let is_root = geteuid().is_root();
+    let synconce = if is_root { "synconce".to_owned() } else { name_for_sudo() };
+    let set_up = format!("{synconce} setup {}", engine.command());
     if !run::is_asked_here(engine) {
         return None;
     }
     Some(if !run::is_set_up(engine) {
-        format!("with root, build steps are seen after `sudo {set_up}`")
-    } else if geteuid().is_root() {
+        if is_root {
+            format!("build steps are seen after `{set_up}`")
+        } else {
+            format!("with root, build steps are seen after `sudo {set_up}`")
+        }
+    } else if is_root {
         format!("if a step ran, `{set_up} --check` says why it was not seen")
     } else {
         "build steps are seen with root".to_owned()

@@ -2,7 +2,7 @@
 
 use crate::arguments::doctor::Doctor;
 use crate::commands::setup::{Checked, check_host};
-use crate::text::shell;
+use crate::text::{name_for_sudo, shell};
 use std::env;
 use std::ffi::OsString;
 use std::io::{Error as IoError, ErrorKind};
@@ -159,7 +159,7 @@ pub(super) fn hint(error: &Error, arguments: &Doctor) -> Option<String> {
     // containerd's clients take a path.
     let path = value.filter(|it| it.starts_with('/') && asked.program != CONTAINERD.program);
     let variable = asked.variable().map(|(name, _)| name);
-    let mut again = format!("synconce doctor {}", asked.flag);
+    let mut again = format!("doctor {}", asked.flag);
     if let Some(context) = &arguments.context {
         again += &format!(" --context {}", shell(&[context.display().to_string()]));
     }
@@ -173,16 +173,18 @@ pub(super) fn hint(error: &Error, arguments: &Doctor) -> Option<String> {
     Some(match (kind, variable) {
         (ErrorKind::PermissionDenied, _) if !has_daemon => return None,
         // sudo drops the variable, and then the system's daemon would be asked.
-        (ErrorKind::PermissionDenied, Some(name)) => format!("sudo --preserve-env={name} {again}"),
-        (ErrorKind::PermissionDenied, None) => format!("sudo {again}"),
+        (ErrorKind::PermissionDenied, Some(name)) => {
+            format!("sudo --preserve-env={name} {} {again}", name_for_sudo())
+        }
+        (ErrorKind::PermissionDenied, None) => format!("sudo {} {again}", name_for_sudo()),
         (ErrorKind::Unsupported, _) if is_in_docker => {
             "synconce doctor --docker: its volumes have the cache".to_owned()
         }
         (ErrorKind::Unsupported, Some(name)) if path.is_some() => {
             let socket = shell(&[format!("unix://{}", path.unwrap_or_default())]);
-            format!("{name}={socket} {again}")
+            format!("{name}={socket} synconce {again}")
         }
-        (ErrorKind::Unsupported, _) => format!("{again}, where the engine runs"),
+        (ErrorKind::Unsupported, _) => format!("synconce {again}, where the engine runs"),
         (ErrorKind::InvalidInput, _) if arguments.docker => "synconce doctor --podman".to_owned(),
         (ErrorKind::InvalidInput, _) => {
             "synconce doctor DIRECTORY, with the directory of its data".to_owned()

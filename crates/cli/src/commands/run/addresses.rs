@@ -103,28 +103,48 @@ pub(super) fn is_asked_here(engine: Engine, variables: Variables<'_>) -> bool {
     host_of_engine("docker", engine, &[], variables) == Some(DaemonHost::Here)
 }
 
-/// Returns the address in the context that the client of Docker uses: DOCKER_CONTEXT names it, or
-/// the file that `docker context use` writes. Returns None for a builder of buildx, which may be
-/// anywhere. The files can be another user's, as under `sudo -E`.
-fn host_of_context(options: &[(&str, &str)], variables: Variables<'_>) -> Option<String> {
-    if variables("BUILDX_BUILDER").is_some() {
-        return None;
-    }
-    let given = options.iter().rfind(|(option, _)| *option == "--config");
-    let given = given.map(|(_, value)| PathBuf::from(value));
-    let home = || Some(Path::new(&variables("HOME")?).join(".docker"));
-    let configured = || variables("DOCKER_CONFIG").map(PathBuf::from);
-    let directory = given.or_else(configured).or_else(home)?;
-    let read = |path: PathBuf| {
-        let file = state_file::open(&fs::canonicalize(path).ok()?).ok()?;
-        state_file::read::<Value>(&file).ok()
+/// Returns the name of the context that the client of Docker uses, unless it is the default one: an
+/// option or DOCKER_CONTEXT names it, or the file that `docker context use` writes.
+fn context_of(options: &[(&str, &str)], variables: Variables<'_>) -> Option<String> {
+    let current = || {
+        let config = read(directory_of_client(options, variables)?.join("config.json"))?;
+        Some(config["currentContext"].as_str()?.to_owned())
     };
-    let current = || Some(read(directory.join("config.json"))?["currentContext"].as_str()?.into());
-    let name: String = variables("DOCKER_CONTEXT").or_else(current)?;
-    let contexts = fs::read_dir(directory.join("contexts/meta")).ok()?.flatten();
-    let mut contexts = contexts.filter_map(|context| read(context.path().join("meta.json")));
-    let meta = contexts.find(|meta| meta["Name"] == *name)?;
+    let named = value_of(options, &CONTEXTS).map(str::to_owned);
+    let name = named.or_else(|| variables("DOCKER_CONTEXT")).or_else(current)?;
+    (name != "default").then_some(name)
+}
+
+/// Returns the address in the context `name` of the client of Docker.
+fn address_in_context(
+    name: &str,
+    options: &[(&str, &str)],
+    variables: Variables<'_>,
+) -> Option<String> {
+    let contexts = directory_of_client(options, variables)?.join("contexts/meta");
+    let mut contexts = fs::read_dir(contexts).ok()?.flatten();
+    let meta = contexts.find_map(|context| {
+        read(context.path().join("meta.json")).filter(|meta| meta["Name"] == *name)
+    })?;
     Some(meta["Endpoints"]["docker"]["Host"].as_str()?.to_owned())
+}
+
+/// Returns the directory of the files of the client of Docker.
+fn directory_of_client(options: &[(&str, &str)], variables: Variables<'_>) -> Option<PathBuf> {
+    let given = value_of(options, &["--config"]).map(PathBuf::from);
+    let home = || Some(Path::new(&variables("HOME")?).join(".docker"));
+    given.or_else(|| variables("DOCKER_CONFIG").map(PathBuf::from)).or_else(home)
+}
+
+/// Reads a file of the client. The file can be another user's, as under `sudo -E`.
+fn read(path: PathBuf) -> Option<Value> {
+    let file = state_file::open(&fs::canonicalize(path).ok()?).ok()?;
+    state_file::read(&file).ok()
+}
+
+/// Returns the value of the last of `options` whose name is among `names`.
+fn value_of<'w>(options: &[(&str, &'w str)], names: &[&str]) -> Option<&'w str> {
+    options.iter().rfind(|(option, _)| names.contains(option)).map(|(_, value)| *value)
 }
 
 /// Returns the host of the daemon of `engine` that `program` calls. Returns None if the address is
@@ -144,24 +164,26 @@ pub(super) fn host_of_engine(
         Engine::Held(HeldDaemon::Containerd) => "CONTAINERD_ADDRESS",
         Engine::Containerd => return Some(DaemonHost::Elsewhere("the node".to_owned())),
     };
-    let given = options.iter().rfind(|(option, _)| ADDRESSES.contains(option));
-    let is_in_file = options.iter().any(|(option, _)| CONTEXTS.contains(option));
-    if given.is_none() && is_in_file {
+    let given = value_of(options, &ADDRESSES).map(str::to_owned);
+    let named = value_of(options, &CONTEXTS).filter(|_| given.is_none());
+    let is_docker = variable == "DOCKER_HOST";
+    if named.is_some() && !is_docker {
         return None;
     }
-    let address = given
-        .map(|(_, value)| (*value).to_owned())
-        .or_else(|| variables(variable))
-        .or_else(|| (variable == "DOCKER_HOST").then(|| host_of_context(options, variables))?);
+    // A context that an option names comes before the variable, but the default one.
+    let of_variable = || variables(variable).filter(|_| named.is_none_or(|it| it == "default"));
+    let mut address = given.or_else(of_variable);
+    if address.is_none() && is_docker {
+        // A builder of buildx may be anywhere.
+        if variables("BUILDX_BUILDER").is_some() {
+            return None;
+        }
+        if let Some(name) = context_of(options, variables) {
+            address = Some(address_in_context(&name, options, variables)?);
+        }
+    }
     let Some(address) = address else {
-        let is_set = |names: &[&str]| names.iter().any(|name| variables(name).is_some());
-        let has_context = match variable {
-            "DOCKER_HOST" => {
-                let context = variables("DOCKER_CONTEXT");
-                context.is_some_and(|name| name != "default") || is_set(&["BUILDX_BUILDER"])
-            }
-            _ => is_podman && is_set(&["CONTAINER_CONNECTION"]),
-        };
+        let has_context = is_podman && variables("CONTAINER_CONNECTION").is_some();
         let is_remote = options.iter().any(|(option, _)| matches!(*option, "--remote" | "-r"));
         let has_service = !matches!(program, "podman" | "podman-compose") || is_remote;
         return (!has_context && has_service).then_some(DaemonHost::Here);
@@ -193,4 +215,42 @@ fn host_of_uri(rest: &str) -> &str {
     let host = place.split('/').next().unwrap_or_default();
     let end = if host.starts_with('[') { ']' } else { ':' };
     host.split(end).next().unwrap_or_default().trim_start_matches('[')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_context_that_is_named_and_not_there_leads_to_no_host() {
+        let home = std::env::temp_dir().join(format!("synconce-contexts-{}", std::process::id()));
+        let meta = home.join(".docker/contexts/meta/1");
+        fs::create_dir_all(&meta).unwrap();
+        let far = r#"{"Name": "far", "Endpoints": {"docker": {"Host": "ssh://far"}}}"#;
+        fs::write(meta.join("meta.json"), far).unwrap();
+        let host = |options: &[(&str, &str)], current: &str, variable: Option<&str>| {
+            let config = format!(r#"{{"currentContext": "{current}"}}"#);
+            fs::write(home.join(".docker/config.json"), config).unwrap();
+            let variables = |name: &str| match name {
+                "HOME" => Some(home.display().to_string()),
+                "DOCKER_HOST" => variable.map(str::to_owned),
+                _ => None,
+            };
+            host_of_engine("docker", Engine::Docker, options, &variables)
+        };
+        let elsewhere = |name: &str| Some(DaemonHost::Elsewhere(name.to_owned()));
+        for (options, current, variable, expected) in [
+            (&[][..], "far", None, elsewhere("far")),
+            (&[], "gone", None, None),
+            (&[], "gone", Some("ssh://near"), elsewhere("near")),
+            (&[], "default", None, Some(DaemonHost::Here)),
+            (&[("--context", "far")], "default", Some("ssh://near"), elsewhere("far")),
+            (&[("-c", "gone")], "far", None, None),
+            (&[("--context", "default")], "far", None, Some(DaemonHost::Here)),
+            (&[("--context", "default")], "far", Some("ssh://near"), elsewhere("near")),
+        ] {
+            assert_eq!(host(options, current, variable), expected, "{options:?} {current}");
+        }
+        fs::remove_dir_all(home).unwrap();
+    }
 }

@@ -22,6 +22,11 @@ pub(super) struct BuildDaemon {
 /// of several daemons a tool takes, and whether it takes one, only the tool knows.
 pub(super) fn older_than_run(command: &[OsString]) -> Option<BuildDaemon> {
     let words: Vec<_> = command.iter().filter_map(|word| word.to_str()).collect();
+    // The daemon belongs to the user of the tool.
+    let changes_user = |word: &str| ["doas", "runuser", "su", "sudo"].contains(&file_name(word));
+    if words.iter().flat_map(|word| word.split_whitespace()).any(changes_user) {
+        return None;
+    }
     let (tool, stop) =
         find_in_inner_command(&words, &|_| None, &|path, words, _| tool_of(path, words))?;
     let own = Stat::of_this_process()?.began()?;
@@ -76,6 +81,38 @@ impl Tool {
 const GRADLE: &str = "org.gradle.launcher.daemon.bootstrap.GradleDaemon";
 /// The commands of Bazel that build.
 const BUILDS: [&str; 4] = ["build", "coverage", "run", "test"];
+/// Other commands of Bazel (`bazel help`), whose words may be those of [`BUILDS`].
+const OTHERS: [&str; 16] = [
+    "analyze-profile",
+    "aquery",
+    "canonicalize-flags",
+    "clean",
+    "cquery",
+    "dump",
+    "fetch",
+    "help",
+    "info",
+    "license",
+    "mobile-install",
+    "mod",
+    "print_action",
+    "query",
+    "sync",
+    "vendor",
+];
+/// Tasks of Gradle that only report (`gradle help`).
+const REPORTS: [&str; 10] = [
+    "buildEnvironment",
+    "dependencies",
+    "dependencyInsight",
+    "help",
+    "javaToolchains",
+    "outgoingVariants",
+    "projects",
+    "properties",
+    "resolvableConfigurations",
+    "tasks",
+];
 /// Options with which no daemon builds.
 const WITHOUT_DAEMON: [&str; 10] = [
     "--batch",
@@ -101,10 +138,18 @@ fn tool_of(path: &str, words: &[&str]) -> Option<(Tool, String)> {
         shell(&words.into_iter().map(str::to_owned).collect::<Vec<_>>())
     };
     match file_name(path) {
-        "gradle" | "gradlew" => Some((Tool::Gradle, line(&[], "--stop"))),
+        "gradle" | "gradlew" => {
+            let mut tasks = words.iter().filter(|word| !word.starts_with('-')).peekable();
+            // The tasks of a project are behind its path, as in `:app:tasks`.
+            let reports =
+                |task: &&str| REPORTS.iter().any(|it| task.rsplit(':').next() == Some(it));
+            let only_reports = tasks.peek().is_some() && tasks.all(reports);
+            (!only_reports).then(|| (Tool::Gradle, line(&[], "--stop")))
+        }
         "bazel" | "bazelisk" => {
             // The options before the verb choose the server.
-            let verb = words.iter().position(|word| BUILDS.contains(word))?;
+            let is_verb = |word: &&str| BUILDS.contains(word) || OTHERS.contains(word);
+            let verb = words.iter().position(is_verb).filter(|at| BUILDS.contains(&words[*at]))?;
             Some((Tool::Bazel, line(&words[..verb], "shutdown")))
         }
         _ => None,

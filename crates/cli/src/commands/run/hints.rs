@@ -17,6 +17,7 @@ use synconce_durable::{commit::STILL, pins, standard_paths};
 use synconce_probe::mounts;
 use synconce_run::{Ending, Finished, PassReason, RunError, RunOutcome};
 use synconce_setup::Engine;
+use synconce_sys::accounts;
 
 /// Prints a hint if the command failed after its io_uring was refused: some programs then say
 /// that the kernel has none. A sealed run counts no calls, so it has no such hint.
@@ -281,7 +282,18 @@ fn daemon_that_syncs(command: &[OsString]) -> Option<(DaemonOfClient, bool)> {
 /// Returns the value of an environment variable that is not empty, or what a file has in its place.
 fn variable(name: &str) -> Option<String> {
     let value = env::var(name).ok().filter(|value| !value.is_empty());
-    value.or_else(|| (name == addresses::ENDPOINT).then(endpoint)?)
+    value.or_else(|| match name {
+        addresses::ENDPOINT => endpoint(),
+        "HOME" => home(),
+        _ => None,
+    })
+}
+
+/// Returns the home directory of this user in passwd(5), which clients take without HOME.
+fn home() -> Option<String> {
+    let text = std::fs::read_to_string("/etc/passwd").ok()?;
+    let user = rustix::process::geteuid().as_raw();
+    accounts::passwd(&text).find(|line| line.user == user).map(|line| line.home.to_owned())
 }
 
 /// Returns the address in the file of crictl.

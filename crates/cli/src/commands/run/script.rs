@@ -2,13 +2,14 @@
 
 use crate::arguments::RunArguments;
 use crate::commands::error::CommandError;
+use crate::commands::wrappers::{Wrapper, file_name};
 use crate::text::shell;
 use clap::Args;
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, canonicalize};
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use synconce_sys::search;
 
 /// Stands for the path of a script, which the kernel appends to the words of its first line.
@@ -35,14 +36,17 @@ pub(in crate::commands) fn refuse_own(command: &[OsString]) -> Result<(), Comman
 /// Whether `line`, the first one of a script without `#!`, starts this program, with no program for
 /// it to run.
 fn starts_itself(line: &str) -> bool {
-    let mut words: Vec<_> = line.split_whitespace().collect();
-    let name_of = |word: &str| Path::new(word).file_name().map(OsStr::to_owned);
-    if words.first().and_then(|word| name_of(word)).is_some_and(|name| name == "env") {
-        words.remove(0);
-        words.retain(|word| *word != "-S");
+    let words: Vec<_> = line.split_whitespace().collect();
+    let mut words = &words[..];
+    // The option `-S` of env(1) takes the rest of the line.
+    while let Some((program, rest)) = words.split_first()
+        && file_name(program) != "eatmydata"
+        && let Some(wrapper) = Wrapper::of(file_name(program), rest)
+    {
+        words = wrapper.inner;
     }
     let Some((program, rest)) = words.split_first() else { return false };
-    let is_eatmydata = name_of(program).is_some_and(|name| name == "eatmydata");
+    let is_eatmydata = file_name(program) == "eatmydata";
     let has_no_program = match rest {
         words if is_eatmydata => words.iter().all(|word| word.starts_with('-')),
         ["run", options @ ..] => takes_as_command(options, SCRIPT),

@@ -67,9 +67,12 @@ fn runs_tests(program: &str, words: &[&str]) -> bool {
 
 /// Returns the module that `python -m` runs. The words after a script are the script's.
 fn module_of_python<'a>(words: &[&'a str]) -> Option<&'a str> {
-    let mut options = words.iter().take_while(|word| word.starts_with('-'));
-    let at = options.position(|word| *word == "-m")?;
-    words.get(at + 1).copied()
+    match words {
+        ["-m", module, ..] => Some(module),
+        ["-W" | "-X" | "--check-hash-based-pycs", _, rest @ ..] => module_of_python(rest),
+        [option, rest @ ..] if option.starts_with('-') => module_of_python(rest),
+        _ => None,
+    }
 }
 
 /// Whether `word` is an option by which make runs no recipe.
@@ -115,6 +118,7 @@ mod tests {
         for (line, is_run) in [
             ("pytest -q", true),
             ("python3 -m pytest -q", true),
+            ("python3 -X dev -Werror -W error -m pytest", true),
             ("python3.11 -B -m unittest", true),
             ("python3 -m build", false),
             ("python3 script.py -m pytest", false),

@@ -186,8 +186,8 @@ fn containers(
         None
     });
     let (probed, removed) = match tried {
-        Some(Tried { probed, by_hand, removed }) => {
-            (probed.map(Some).map_err(|why| (why, by_hand)), removed)
+        Some(Tried { probed, last, by_hand, removed }) => {
+            (probed.map(Some).map_err(|why| (why, last, by_hand)), removed)
         }
         None => (Ok(None), Removed::default()),
     };
@@ -199,11 +199,7 @@ fn containers(
                 None => format!("{held}, an ordinary container is not"),
                 Some(why) => format!("{held}, and so is an ordinary container: {why}"),
             });
-            if let Err((why, by_hand)) = failed {
-                let what = match engine {
-                    Engine::Containerd => "container",
-                    _ => "step",
-                };
+            if let Err((why, what, by_hand)) = failed {
                 report.faults.push(match cancelled_by() {
                     Some(_) => format!("cannot run a probe {what}: {why}"),
                     None => format!("cannot run a probe {what}: {why}; try: {by_hand}"),

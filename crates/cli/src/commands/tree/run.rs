@@ -33,7 +33,7 @@ use synconce_tree::enter::{Bind, TIME_IS_OVER};
 use synconce_tree::record::TreeName;
 use synconce_tree::{Base, Begun, Guard, Guarded, Session, Store, namespace};
 
-/// How long the commit of a bind waits while its disk completes no request.
+/// How long the commit of a bind waits while its disk transfers no data.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 const THROWN_AWAY: &str = "the command's changes in the tree are thrown away";
