@@ -177,6 +177,11 @@ impl Marker {
         Ok(())
     }
 
+    /// Whether the marker is durable.
+    pub fn is_engaged(&self) -> bool {
+        self.engaged
+    }
+
     /// Whether the marker is in the root of another system.
     pub fn is_in_root(&self) -> bool {
         self.root.is_some()

@@ -356,6 +356,10 @@ impl Over {
 
     /// Stays as the parent of the survivors until the last of them has exited.
     fn serve_survivors(mut self) {
+        if let Some(active) = &mut self.active {
+            // A marker that is not durable keeps its file system in use.
+            active.markers.abandon();
+        }
         if self.stays()
             && let Some(active) = &mut self.active
         {

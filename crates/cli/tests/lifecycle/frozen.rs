@@ -103,7 +103,8 @@ fn a_run_that_held_nothing_does_not_wait() {
         assert_eq!(run.end().code(), Some(3), "{}", run.text());
         assert_eq!(run.text(), "");
         drop(thaw);
-        rig.down().unwrap();
+        // Linux 6.1 and 6.12 close the file of the marker after the thaw.
+        eventually("the file system is in no use", || rig_is_unmounted(place, &rig));
     });
 }
 

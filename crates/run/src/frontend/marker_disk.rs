@@ -8,8 +8,8 @@ use super::Frontend;
 use crate::report::finished::Finished;
 use crate::report::protocol::{Ending, Notice};
 use crate::report::run_error::{FailedAct, RunError};
-use rustix::event::Timespec;
-use rustix::io::Errno;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::{Errno, retry_on_intr};
 use rustix::process::Signal;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -88,6 +88,16 @@ impl Frontend<'_> {
         }
         let unfinished = std::mem::take(&mut self.waiting);
         Finished { unfinished, ..self.broken_off(RunError::Commit) }
+    }
+
+    /// Polls until the supervisor has exited, at most for [`PATIENCE`]. Returns whether it has
+    /// exited. On a frozen file system, its close of a marker that is not durable may wait for the
+    /// thaw.
+    pub(super) fn supervisor_exits(&self) -> bool {
+        let Some(end) = &self.supervisor_end else { return true };
+        let patience = Timespec::try_from(PATIENCE).ok();
+        let mut exit = [PollFd::new(end, PollFlags::IN)];
+        retry_on_intr(|| rustix::event::poll(&mut exit, patience.as_ref())) != Ok(0)
     }
 
     /// Returns the directories of the markers.
