@@ -25,7 +25,7 @@ use crate::in_root;
 use crate::mutant;
 use crate::record::{FileSystem, RunRecord, line};
 use crate::registry;
-use crate::standard_paths::STATE_BELOW_ROOT;
+use crate::standard_paths::{self, STATE_BELOW_ROOT};
 use crate::state_file::{PUBLIC, open_directory, remove};
 use rustix::io::Errno;
 use std::io::ErrorKind;
@@ -253,6 +253,12 @@ impl Drop for Marker {
         self.armed.forget(named.as_ref());
         if self.root.is_some() {
             self.directories.remove();
+        } else if standard_paths::is_program_gone() {
+            // A purge of the package in this run left the directories to the marker. Only empty
+            // ones are removed.
+            for directory in self.directory.ancestors().take(2) {
+                let _ = std::fs::remove_dir(directory);
+            }
         }
     }
 }

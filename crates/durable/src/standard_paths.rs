@@ -127,6 +127,15 @@ pub fn is_runtime_named() -> bool {
     absolute(RUNTIME_VARIABLE).is_some()
 }
 
+/// Whether the program of this process was removed and not replaced, as by a purge of its package.
+/// Then the run leaves nothing in these directories for a later run.
+pub fn is_program_gone() -> bool {
+    // proc_pid_exe(5).
+    let program = fs::read_link("/proc/self/exe").unwrap_or_default();
+    let removed = program.to_str().and_then(|program| program.strip_suffix(" (deleted)"));
+    removed.is_some_and(|program| !Path::new(program).exists())
+}
+
 /// Whether this process is root and may write to `directory`: an unprivileged user is root in
 /// a user namespace, and may not.
 fn is_roots(directory: &Path) -> bool {

@@ -1,8 +1,10 @@
-//! What a run that commits nothing leaves on the disk, as in an image's build: nothing.
+//! What a run leaves on the disk that commits nothing, as in an image's build, or whose program is
+//! removed: nothing.
 
 use rustix::mount::{MountFlags, mount, mount_bind};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::process::Command;
 use synconce_testkit::harness::{Place, binary, isolated, limit};
 use synconce_testkit::process::{self, Finished};
@@ -91,6 +93,33 @@ fn a_run_that_commits_nothing_needs_nothing_of_the_root_that_it_is_in() {
             let names: Vec<_> =
                 fs::read_dir(&root).unwrap().map(|e| e.unwrap().file_name()).collect();
             assert_eq!(names, ["synconce"], "{options:?}");
+        }
+    });
+}
+
+/// As in `apt purge synconce` after `synconce setup apt`.
+#[test]
+fn a_run_that_removes_its_program_leaves_no_directories() {
+    isolated(|place| {
+        mount("test", "/run", "tmpfs", MountFlags::empty(), None).unwrap();
+        for options in [&[][..], &["--sealed"]] {
+            let program = place.path("program");
+            let again = "sync . && cp program new && mv new program";
+            for (script, leaves) in [(again, true), ("sync . && rm program", false)] {
+                fs::copy(binary(), &program).unwrap();
+                let mut run = place.command(program.to_str().unwrap());
+                run.arg("run").args(options).args(["--", "sh", "-c", script]);
+                let run = process::run(run.env_remove("SYNCONCE_RUNTIME_DIR"), limit()).unwrap();
+                assert_eq!((run.stderr.as_str(), run.status.code()), ("", Some(0)), "{run:?}");
+                assert_eq!(place.path("state/runs").exists(), leaves, "{options:?} {script}");
+                assert_eq!(
+                    Path::new("/run/synconce/counts").exists(),
+                    leaves,
+                    "{options:?} {script}"
+                );
+                let _ = fs::remove_dir_all("/run/synconce/counts");
+            }
+            assert!(!place.path("state").exists(), "{options:?}");
         }
     });
 }

@@ -6,6 +6,7 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::Command;
+use synconce_testkit::harness::contents_below;
 
 const PRERM: &str = include_str!("../../../../packaging/debian/synconce.prerm");
 const POSTINST: &str = include_str!("../../../../packaging/debian/synconce.postinst");
@@ -24,15 +25,20 @@ fn run(place: &TestRoot, script: &str, word: &str) -> EndedCommand {
         "/run/synconce",
         "/run/motd",
         "/usr/local/lib/systemd",
+        "/etc/docker",
+        "/etc/containers",
+        "/etc/containerd",
+        "/etc/buildkit",
     ] {
         script = script.replace(path, &format!("{root}{path}"));
     }
     // Journals and wrappers have paths without the root.
-    script = script.replace(r#"\"$file\""#, &format!(r#"\"${{file#{root}}}\""#));
+    script = script.replace(r#"\"$1\""#, &format!(r#"\"${{1#{root}}}\""#));
     script = script.replace("\"$program\"", &format!("\"{root}$program\""));
     script = script.replace(" /usr/bin/", &format!(" {root}/usr/bin/"));
     let tools = place.root.join("var/tools");
     script = script.replace("PATH=/usr/bin:", &format!("PATH={}:", tools.display()));
+    script = script.replace("PATH=$PATH:/usr/local/", &format!("PATH={root}/usr/local/"));
     // Holds are of the running system only: their markers have a variable of their own.
     let tool = format!(
         "#!/bin/sh\n\
@@ -119,9 +125,19 @@ fn a_purge_keeps_the_marker_of_a_living_run() {
         names.sort();
         names
     };
+    // Another run may have registered another directory of markers.
+    place.write("var/lib/synconce/directories/1000-0-0.json", "{}");
+    place.write("run/synconce/counts/runs", "1");
     let purged = run(&place, POSTRM, "purge");
     assert_eq!(purged.code, Some(0), "{purged:?}");
     assert_eq!(left(), ["living.json", "living.private"]);
+    assert!(place.root.join("var/lib/synconce/directories/1000-0-0.json").exists());
+    assert!(!place.root.join("run/synconce").exists());
+    let mut named: Vec<_> = purged.stderr.lines().collect();
+    named.sort_unstable();
+    let records = ["dead", "fifo"]
+        .map(|id| format!("synconce: a run was cut short; its record is removed: {id}"));
+    assert_eq!(named, records);
     // A child process of another test has the descriptors until it executes its program.
     for file in &living {
         file.unlock().unwrap();
@@ -148,11 +164,16 @@ fn set_ups_and_a_hold_of_another_copy_outlive_the_package() {
         assert_eq!(run(&place, script, word).code, Some(0));
         assert_eq!(before, place.snapshot(), "{word}");
     }
-    let marker = "var/lib/synconce/holds/containerd.json";
-    place.write(marker, "{}");
+    // Also if that copy is not in PATH.
+    fs::rename(place.root.join("usr/local/bin"), place.root.join("opt")).unwrap();
+    for path in ["holds/containerd.json", "runs/dead.json", "directories/1000-0-0.json"] {
+        place.write(&format!("var/lib/synconce/{path}"), "{}");
+    }
+    let state = contents_below(&place.root.join("var/lib/synconce"));
     let purged = run(&place, POSTRM, "purge");
-    assert!(purged.stderr.contains(&format!("/{marker} is left")), "{purged:?}");
-    assert!(place.root.join(marker).exists());
+    assert!(purged.stderr.contains("/var/lib/synconce is left"), "{purged:?}");
+    assert_eq!(state.len(), contents_below(&place.root.join("var/lib/synconce")).len());
+    fs::rename(place.root.join("opt"), place.root.join("usr/local/bin")).unwrap();
     fs::remove_dir_all(place.root.join("var/lib/synconce/holds")).unwrap();
     for words in [&["docker"][..], &["containerd", "--hold"], &["apt"]] {
         let undone = place.setup(&[words, &["--undo"]].concat());
@@ -167,6 +188,63 @@ fn set_ups_and_a_hold_of_another_copy_outlive_the_package() {
     assert_eq!(run(&place, PRERM, "remove").code, Some(0));
     assert_eq!(place.read("usr/bin/dpkg"), "");
     assert!(!place.read("etc/docker/daemon.json").contains("synconce"));
+}
+
+/// The set-ups stay, because their journals call the other copy.
+#[test]
+fn an_edit_that_calls_the_package_in_a_set_up_of_another_copy_keeps_the_package() {
+    let place = place("package-edited-copy");
+    for program in ["usr/local/bin/synconce", "usr/local/bin/synconce-oci"] {
+        place.program(program);
+    }
+    for words in [&["docker"][..], &["containerd", "--hold"]] {
+        assert_eq!(place.setup(words).code, Some(0));
+    }
+    assert_eq!(run(&place, PRERM, "remove").code, Some(0));
+    let units = "etc/systemd/system";
+    let [unit, json] =
+        [&format!("{units}/synconce-hold-containerd.service"), "etc/docker/daemon.json"];
+    let requirer = &format!("{units}/containerd.service.d/50-synconce-hold.conf");
+    for (edited, named) in [(unit, &[unit, requirer][..]), (json, &[json])] {
+        let theirs = place.read(edited);
+        place.write(edited, &theirs.replace("/usr/local/bin/", "/usr/bin/"));
+        let before = place.snapshot();
+        let ended = run(&place, PRERM, "remove");
+        assert_eq!(
+            (ended.code, ended.stderr.lines().count()),
+            (Some(1), 2 + named.len()),
+            "{ended:?}"
+        );
+        for path in named {
+            assert!(ended.stderr.contains(&format!("/{path}\n")), "{path}: {ended:?}");
+        }
+        assert_eq!(before, place.snapshot());
+        place.write(edited, &theirs);
+    }
+}
+
+/// A link in the way to the program does not make it another copy.
+#[test]
+fn set_ups_of_the_package_are_its_own_behind_links() {
+    let place = place("package-linked");
+    with_dpkg(&place);
+    fs::rename(place.root.join("usr/bin/synconce"), place.root.join("opt-synconce")).unwrap();
+    symlink("../../opt-synconce", place.root.join("usr/bin/synconce")).unwrap();
+    for directory in ["usr/lib", "usr/local/bin"] {
+        fs::create_dir_all(place.root.join(directory)).unwrap();
+    }
+    symlink("../../bin/synconce", place.root.join("usr/local/bin/synconce")).unwrap();
+    let before = place.snapshot();
+    for words in [&["docker"][..], &["apt"]] {
+        assert_eq!(place.setup(words).code, Some(0));
+    }
+    let wrapper =
+        place.read("usr/bin/dpkg").replace("/usr/bin/synconce", "/usr/local/bin/synconce");
+    place.write("usr/bin/dpkg", &of_another_version(&wrapper));
+    assert_eq!(run(&place, POSTINST, "configure").code, Some(0));
+    assert!(!place.read("usr/bin/dpkg").contains("of another version"));
+    assert_eq!(run(&place, PRERM, "remove").code, Some(0));
+    assert_eq!(before, place.snapshot());
 }
 
 #[test]

@@ -11,10 +11,10 @@ const FAILED: &str = "commits.failed";
 
 /// Counts in `runtime`, the directory of run files, a run whose command has ended, and its commit,
 /// if it made one: whether that was durable. A count that cannot be written is missing, and nothing
-/// else.
+/// else. Counts nothing if the program was removed meanwhile.
 pub(crate) fn note(runtime: &Path, commit: Option<bool>) {
     let directory = runtime.join(COUNTS);
-    if count::make_directory(&directory).is_err() {
+    if standard_paths::is_program_gone() || count::make_directory(&directory).is_err() {
         return;
     }
     let result = commit.map(|is_durable| if is_durable { DURABLE } else { FAILED });
