@@ -136,8 +136,8 @@ fn is_off_disk(path: &str) -> bool {
 }
 
 /// Prints a hint if nothing was held and the command is the client of a daemon, whose syncs are
-/// not part of the run. The client of an engine can sync a few files of its own: docker-compose does
-/// so for each build.
+/// not part of the run. The client of an engine can sync a few files of its own: docker-compose
+/// does so for each build.
 pub(super) fn work_of_a_daemon(finished: &Finished, is_sealed: bool, command: &[OsString]) {
     let held = finished.accounts.total().held;
     let held_few = match finished.outcome {
