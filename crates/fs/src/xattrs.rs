@@ -116,8 +116,8 @@ pub(crate) fn each_of<E>(
 }
 
 /// Returns the attributes of an open directory, which may be `O_PATH`. Attributes that the file
-/// system derives itself and overlay's own attributes are left out; in an upper directory, not those
-/// that a program has set in the overlay.
+/// system derives itself and overlay's own attributes are left out; in an upper directory, not
+/// those that a program has set in the overlay.
 ///
 /// # Errors
 /// The errors of listxattr(2) and getxattr(2).

@@ -11,8 +11,8 @@ use synconce_durable::error::{Context, Error};
 use synconce_fs::xattrs;
 use synconce_sys::overlay::{link_to, place_of};
 
-/// Gives the new and empty `upper` the mode, owner, xattrs, flags and times of `top`, the root of the
-/// topmost lower layer: the merged root shows the attributes of the upper.
+/// Gives the new and empty `upper` the mode, owner, xattrs, flags and times of `top`, the root of
+/// the topmost lower layer: the merged root shows the attributes of the upper.
 ///
 /// # Errors
 /// The errors of chmod(2), chown(2), setxattr(2), ioctl_iflags(2) and utimensat(2). A `security.*`
