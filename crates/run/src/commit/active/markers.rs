@@ -164,7 +164,8 @@ impl Markers {
     /// Removes the durable markers, and returns the syncs of those on a disk.
     ///
     /// The other markers have no name. They are closed after the report to the frontend: on a
-    /// frozen ext4 that close waits for the thaw (`ext4_evict_inode` of Linux 6.1 and 6.12; not of 6.18).
+    /// frozen ext4 that close waits for the thaw (`ext4_evict_inode` of Linux 6.1 and 6.12; not of
+    /// 6.18).
     ///
     /// # Errors
     /// A marker cannot be removed. The others are removed nevertheless.
