@@ -177,9 +177,9 @@ impl Marker {
         Ok(())
     }
 
-    /// Whether the marker is durable.
-    pub fn is_engaged(&self) -> bool {
-        self.engaged
+    /// Whether the files may have names: the marker is durable, or an `engage` has failed.
+    pub fn is_named(&self) -> bool {
+        self.named.is_some()
     }
 
     /// Whether the marker is in the root of another system.

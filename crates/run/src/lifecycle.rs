@@ -357,13 +357,11 @@ impl Over {
     /// Stays as the parent of the survivors until the last of them has exited.
     fn serve_survivors(mut self) {
         if let Some(active) = &mut self.active {
+            // The close of a marker may wait for the thaw of its file system, and the frontend
+            // exits meanwhile: a reader of the run file must not see a command in progress then.
+            active.enter(Phase::Serving);
             // A marker that is not durable keeps its file system in use.
             active.markers.abandon();
-        }
-        if self.stays()
-            && let Some(active) = &mut self.active
-        {
-            active.enter(Phase::Serving);
         }
         while self.stays() {
             let Some(listener) = &self.listener else { break };

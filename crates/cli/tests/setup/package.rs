@@ -382,3 +382,19 @@ fn an_upgrade_renews_the_wrappers_of_apt_and_an_install_makes_none() {
     fs::remove_file(place.root.join("usr/bin/dpkg")).unwrap();
     assert_eq!(run(&place, POSTINST, "configure").code, Some(0));
 }
+
+#[test]
+fn settings_of_the_operators_own_that_name_the_runtime_keep_the_package() {
+    let place = place("package-settings");
+    for (path, text) in [
+        ("etc/docker/daemon.json", r#"{"runtimes":{"own":{"path":"/usr/bin/synconce-oci"}}}"#),
+        ("etc/containerd/own.toml", "BinaryName = '/usr/bin/synconce-oci'\n"),
+        ("etc/containers/own.container", "GlobalArgs=--runtime /usr/bin/synconce-oci\n"),
+    ] {
+        place.write(path, text);
+        // Its undo restores daemon.json.
+        assert_eq!(place.setup(&["docker"]).code, Some(0));
+        let ended = run(&place, PRERM, "remove");
+        assert!(ended.code == Some(1) && ended.stderr.contains(path), "{ended:?}");
+    }
+}

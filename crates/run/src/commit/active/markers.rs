@@ -161,9 +161,9 @@ impl Markers {
         self.lock().markers.clear();
     }
 
-    /// Removes the durable markers, and returns the syncs of those on a disk.
+    /// Removes the markers with names, and returns the syncs of those on a disk.
     ///
-    /// The other markers have no name. They are closed after the report to the frontend: on a
+    /// The other markers are not durable. They are closed after the report to the frontend: on a
     /// frozen ext4 that close waits for the thaw (`ext4_evict_inode` of Linux 6.1 and 6.12; not of
     /// 6.18).
     ///
@@ -178,8 +178,8 @@ impl Markers {
             Ok(on_disk.then_some(MarkerSyncs { device, times }))
         };
         let cleared: Vec<_> = self.lock().time(|markers| {
-            let durable = markers.extract_if(.., |marker| marker.is_engaged());
-            durable.collect::<Vec<_>>().into_iter().rev().map(clear).collect()
+            let named = markers.extract_if(.., |marker| marker.is_named());
+            named.collect::<Vec<_>>().into_iter().rev().map(clear).collect()
         });
         Ok(cleared.into_iter().collect::<Result<Vec<_>, Error>>()?.into_iter().flatten().collect())
     }
