@@ -322,6 +322,11 @@ fn split(path: &Path) -> (&Path, &OsStr) {
     (path.parent().unwrap_or(Path::new("/")), path.file_name().unwrap_or_default())
 }
 
+/// Returns the directory that has `path`, without links, if there is one.
+pub(crate) fn directory_of(path: &Path) -> Option<PathBuf> {
+    path.parent()?.canonicalize().ok()
+}
+
 /// Returns the name of the directory `number` for files of the hold `name`.
 fn directory_name(name: &str, number: u32) -> OsString {
     format!("{PREFIX}aside-{name}-{number}").into()

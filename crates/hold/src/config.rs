@@ -196,6 +196,12 @@ impl Config {
         }
     }
 
+    /// Returns the held paths that do not exist.
+    pub(crate) fn missing(&self) -> Vec<PathBuf> {
+        let paths = self.hold.iter().map(|held| &held.path);
+        paths.filter(|path| path.symlink_metadata().is_err()).cloned().collect()
+    }
+
     /// Returns the names of the holds in [`DIRECTORY`], sorted.
     ///
     /// # Errors

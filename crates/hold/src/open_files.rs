@@ -237,13 +237,17 @@ fn mapping(pid: u32, process: &Path, range: &str, mounts: &NamespaceMounts) -> O
 /// fs/fuse/dir.c, for AT_STATX_DONT_SYNC).
 fn may_block(mount: &Mount) -> bool {
     // Most machines have one of these, and each descriptor takes longer while one may block.
-    const LOCAL: [&str; 7] =
-        ["autofs", "binfmt_misc", "bpf", "efivarfs", "fusectl", "pstore", "selinuxfs"];
+    const LOCAL: [&str; 8] =
+        ["autofs", "binfmt_misc", "bpf", "efivarfs", "fusectl", "nsfs", "pstore", "selinuxfs"];
+    // On a disk of several machines: statx(2) waits for a lock of the cluster (`gfs2_getattr`,
+    // `ocfs2_getattr`).
+    const SHARED: [&str; 2] = ["gfs2", "ocfs2"];
     let name = mount.type_name.as_str();
     match mount.kind() {
         SyncKind::Network => true,
         SyncKind::Other => {
-            mount.device.major == 0 && !stores_nothing(name) && !LOCAL.contains(&name)
+            let is_local = stores_nothing(name) || LOCAL.contains(&name);
+            SHARED.contains(&name) || (mount.device.major == 0 && !is_local)
         }
         SyncKind::Disk { .. } | SyncKind::Stacked | SyncKind::Fuse { .. } => false,
     }

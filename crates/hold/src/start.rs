@@ -104,8 +104,11 @@ pub fn start(
     marker_place::refuse(config)?;
     refuse_parts(config)?;
     let mut new = Made::default();
-    let is_missing = |path: &&PathBuf| path.symlink_metadata().is_err();
-    let made = config.hold.iter().map(|held| &held.path).filter(is_missing).cloned().collect();
+    let made = config.missing();
+    // A daemon that runs could open a file that this start makes, and that a refusal removes.
+    if !made.is_empty() {
+        refuse_second_daemon(config)?;
+    }
     let mut places = Vec::new();
     for held in &config.hold {
         places.push(prepare(held, config, &mut new)?);
@@ -233,15 +236,10 @@ fn record(config: &Config, boot: String) -> Result<HoldRecord, Error> {
         has_intact: true,
         lost: false,
         ending: false,
-        aside_in: config.set_aside.iter().map(|path| directory_of(path)).collect(),
+        aside_in: config.set_aside.iter().map(|path| aside::directory_of(path)).collect(),
         spots,
         namespace: namespaces::ours(),
     })
-}
-
-/// Returns the directory that has `path`, without links, if there is one.
-pub(crate) fn directory_of(path: &Path) -> Option<PathBuf> {
-    path.parent()?.canonicalize().ok()
 }
 
 /// Refuses while only a part of the files is set aside, or put back.

@@ -2,13 +2,12 @@
 //! neither is a file that cannot be read.
 
 use super::{Decision, RecoverError};
-use crate::aside::Journal;
+use crate::aside::{Journal, directory_of};
 use crate::config::{Config, Held};
 use crate::file_id::FileId;
 use crate::open_files::identity;
 use crate::record::HoldRecord;
 use crate::resolved_path::ResolvedPath;
-use crate::start::directory_of;
 use crate::state_directory;
 use crate::users;
 use std::io::ErrorKind;

@@ -186,6 +186,8 @@ fn sync_file_range(pending: &PendingCall, lookups: &mut impl Lookups) -> Decided
     if !valid {
         return Ok(Decision::Pass(PassReason::Arguments));
     }
+    // Also a call that only starts write-back: installs were no faster when such calls passed, and
+    // took as much processor time.
     sync(pending, lookups, Target::is_held)
 }
 

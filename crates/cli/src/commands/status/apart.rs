@@ -4,8 +4,11 @@
 //! FUSE request that the server has read blocks even a thread that is killed.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::retry_on_intr;
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, setrlimit};
+use rustix::process::{
+    Pid, PidfdFlags, Resource, Rlimit, Signal, kill_process, pidfd_open, setrlimit,
+};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fs::File;
@@ -19,6 +22,8 @@ use synconce_sys::reason;
 const LIMIT: Duration = Duration::from_secs(5);
 /// How long all processes may take together; those that start last still have [`LIMIT`].
 const ALL: Duration = Duration::from_secs(10);
+/// How long a process may take to end after its answer.
+const END_LIMIT: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 /// How many processes run at a time.
 const AT_ONCE: usize = 16;
 /// The largest answer of a process, in bytes: more than a user's interrupted runs take.
@@ -119,12 +124,12 @@ impl Asked {
     fn end<T: DeserializeOwned>(self) -> Result<T, String> {
         if let Some(pid) = Pid::from_raw(self.pid.cast_signed()) {
             let _ = kill_process(pid, Signal::KILL);
+            if self.over {
+                wait_for_end(pid);
+            }
         }
-        // A process that has answered ends at once. Without the wait it stays a zombie in a
-        // container whose first process reaps no orphans. A process that waits for its file system
-        // cannot be reaped.
-        let block = self.over;
-        let _ = wait(Whose::Id(self.pid), WaitFor { ends: true, block, ..WaitFor::default() });
+        // Does not block: a process that waits for its file system cannot be reaped.
+        let _ = wait(Whose::Id(self.pid), WaitFor { ends: true, ..WaitFor::default() });
         match serde_json::from_slice(&self.text) {
             _ if !self.over => Err(format!("no answer within {} s", LIMIT.as_secs())),
             _ if self.text.len() as u64 > LONGEST => Err("there is too much".to_owned()),
@@ -132,4 +137,16 @@ impl Asked {
             Err(_) => Err("the process that looked was killed".to_owned()),
         }
     }
+}
+
+/// Waits until the killed process `pid` has ended, at most [`END_LIMIT`]. A process that has
+/// answered ends at once. Without the wait the process stays a zombie in a container whose first
+/// process reaps no orphans.
+///
+/// A user can kill a process that reads files of that user. The process then closes its pipe, and
+/// may wait for ever to close a file of a FUSE server that does not answer (`fuse_flush`).
+fn wait_for_end(pid: Pid) {
+    let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { return };
+    let mut fds = [PollFd::new(&process, PollFlags::IN)];
+    let _ = retry_on_intr(|| poll(&mut fds, Some(&END_LIMIT)));
 }
