@@ -32,7 +32,7 @@ pub use self::fingerprint::{Fingerprint, Fingerprinted, compare_fingerprints, fi
 pub use self::flags::unflag;
 pub use self::progress::{Progress, wait_until_ready};
 pub use self::remove::{Removed, remove};
-pub use self::xattrs::xattrs;
+pub use self::xattrs::{shows_overlay_attributes, xattrs};
 
 /// Returns the default number of threads: the cores that this process may use, at least 2,
 /// because one thread runs while the other waits for the disk, and at most 8.

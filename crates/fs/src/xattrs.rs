@@ -116,13 +116,22 @@ pub(crate) fn each_of<E>(
 }
 
 /// Returns the attributes of an open directory, which may be `O_PATH`. Attributes that the file
-/// system derives itself and overlay's own attributes are left out; in an upper directory, not
-/// those that a program has set in the overlay.
+/// system derives itself and overlay's own attributes are left out. Attributes of overlay's names
+/// that a program has set in the overlay are returned for an upper directory, where they are
+/// escaped.
 ///
 /// # Errors
 /// The errors of listxattr(2) and getxattr(2).
 pub fn xattrs(directory: BorrowedFd<'_>) -> Result<BTreeMap<CString, Vec<u8>>, Errno> {
     all(&NamedFile::in_directory(directory, b"."))
+}
+
+/// Returns whether an open directory, which may be `O_PATH`, shows attributes of overlays.
+///
+/// # Errors
+/// The errors of listxattr(2) and getxattr(2).
+pub fn shows_overlay_attributes(directory: BorrowedFd<'_>) -> Result<bool, Errno> {
+    has_overlay_attributes(&NamedFile::in_directory(directory, b"."))
 }
 
 /// Returns the attributes of a file. Attributes that the file system derives itself and overlay's

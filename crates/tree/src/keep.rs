@@ -32,8 +32,8 @@ impl Session<'_, Frozen> {
         // which no run is by overlay, and whose fingerprint takes a transaction. So there a whole
         // copy gets its fingerprint at the commit.
         if self.note.strategy == Strategy::Overlay {
-            // Changes to the layers below are no whole tree. If there is no room for the
-            // fingerprint, the commit takes it.
+            // Only the fingerprint of a whole tree shows that. If there is no room for the
+            // fingerprint of these changes, the commit takes it.
             let _ = self.fingerprint(progress);
         } else if !store.is_btrfs() {
             self.fingerprint(progress)?;

@@ -6,7 +6,10 @@ use crate::roots;
 use crate::site::{Site, disk, for_each_strategy, limit, on, same, times};
 use crate::verbs::with_base;
 use libtest_mimic::Trial;
-use rustix::fs::{IFlags, XattrFlags, getxattr, ioctl_getflags, ioctl_setflags, setxattr};
+use rustix::fs::{
+    IFlags, XattrFlags, getxattr, ioctl_getflags, ioctl_setflags, removexattr, setxattr,
+};
+use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -334,6 +337,16 @@ fn of_overlays_in_an_overlay_are_kept_by_a_squash(place: &Place) {
     });
     site.well(&["commit", "work"]);
     assert_eq!(listed_strategy(&site, "work"), "overlay");
+    // A removal is a change, although the times of the directory stay.
+    in_a_mount(&site, "work", |point| {
+        removexattr(point.join("data/directory"), "trusted.overlay.opaque").unwrap();
+    });
+    in_a_mount(&site, "work", |point| {
+        let mut value = [0; 8];
+        let read = getxattr(point.join("data/directory"), "trusted.overlay.opaque", &mut value);
+        assert_eq!(read, Err(Errno::NODATA));
+    });
+    site.well(&["discard", "work"]);
     site.well(&["squash", "work"]);
     assert_ne!(listed_strategy(&site, "work"), "overlay");
     assert_eq!(site.sh("work", "ls /data/directory; echo >/data/new"), "inner\n");

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use synconce_durable::error::{Context, Error};
-use synconce_fs::xattrs;
+use synconce_fs::{shows_overlay_attributes, xattrs};
 use synconce_sys::overlay::{link_to, place_of};
 
 /// Gives the new and empty `upper` the mode, owner, xattrs, flags and times of `top`, the root of
@@ -16,7 +16,7 @@ use synconce_sys::overlay::{link_to, place_of};
 ///
 /// # Errors
 /// The errors of chmod(2), chown(2), setxattr(2), ioctl_iflags(2) and utimensat(2). A `security.*`
-/// attribute that setxattr(2) refuses is left out, and so are flags that this user may not set.
+/// attribute that setxattr(2) refuses is left out, and so are flags that the kernel refuses.
 pub fn prepare_upper(upper: BorrowedFd<'_>, top: BorrowedFd<'_>) -> Result<(), Error> {
     copy_metadata(upper, top).on("cannot prepare the upper directory", &place_of(upper))
 }
@@ -66,18 +66,20 @@ fn same_metadata(upper: BorrowedFd<'_>, below: BorrowedFd<'_>) -> io::Result<boo
     Ok(of(&a) == of(&b)
         && xattrs(upper)? == xattrs(below)?
         && flags(upper)? == flags(below)?
+        // `below` shows such an attribute without the escape: a removal of it would go unseen.
+        && !shows_overlay_attributes(below)?
         && !hides(upper)?)
 }
 
 /// The flags that chattr(1) sets on a directory and a frozen layer keeps. Of the others, a file
-/// system sets some itself.
+/// system sets some itself. `PROJECT_INHERIT` belongs to the project quota of the store: a copy of
+/// the flag of an older layer would take new files out of the quota.
 const SETTABLE: IFlags = IFlags::COMPRESSED
     .union(IFlags::DIRSYNC)
     .union(IFlags::JOURNALING)
     .union(IFlags::NOATIME)
     .union(IFlags::NOCOW)
     .union(IFlags::NODUMP)
-    .union(IFlags::PROJECT_INHERIT)
     .union(IFlags::SYNC)
     .union(IFlags::TOPDIR);
 
@@ -95,7 +97,8 @@ fn copy_flags(to: BorrowedFd<'_>, from: BorrowedFd<'_>) -> io::Result<()> {
     let to = for_ioctl(to)?;
     let others = ioctl_getflags(&to)? - SETTABLE;
     match ioctl_setflags(&to, others | wanted) {
-        Err(Errno::PERM) => Ok(()),
+        // The flags may not go together with those of the store's directory.
+        Err(Errno::PERM | Errno::INVAL | Errno::OPNOTSUPP) => Ok(()),
         set => Ok(set?),
     }
 }

@@ -80,7 +80,8 @@ fn freeing(Busy { store, tree, by }: &Busy) -> String {
     match by {
         TreeUser::Process(pid) => {
             format!(
-                "`kill {pid}` ends that command and throws its changes away, if you cannot wait for it"
+                "`kill {pid}` ends that command and throws its changes away, if you cannot wait \
+                 for it"
             )
         }
         TreeUser::Mount(_) | TreeUser::Unmounted(_) => {
