@@ -149,22 +149,6 @@ pub fn a_user_whose_run_maps_ids_gets_a_command_line_that_works(place: &Place) {
     assert!(list.stdout.contains("./etc/apt/"), "{list:?}");
 }
 
-pub fn root_without_the_capability_gets_a_notice_only_for_other_users(place: &Place) {
-    give(place);
-    allow_sudo(place);
-    let inside = |script: &str| {
-        let mut command = place.command("setpriv");
-        command.args(["--bounding-set=-sys_admin", binary(), "run", "--no-commit", "--"]);
-        finish(command.args(["sh", "-c", script]))
-    };
-    // su is setuid, but root has root's privileges already.
-    let own = inside("su -c true root");
-    assert!(own.status.success() && hints(&own).is_empty(), "{own:?}");
-    let other = inside("setpriv --reuid=65534 --clear-groups sudo -n true");
-    assert!(!other.status.success(), "{other:?}");
-    assert!(hints(&other)[0].contains("CAP_SYS_ADMIN"), "{other:?}");
-}
-
 pub fn each_kind_of_rights_gives_one_notice(place: &Place) {
     give(place);
     allow_sudo(place);
