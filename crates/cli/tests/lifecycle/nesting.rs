@@ -228,6 +228,7 @@ fn a_failed_run_of_root_does_not_name_su_which_works() {
         assert!(!failed.stderr.contains("/su was started"), "{failed:?}");
         let user = run("setpriv --reuid 64122 newuidmap 1 0 0 1; exit 3");
         assert!(user.stderr.contains("/newuidmap was started, perhaps by this run"), "{user:?}");
+        assert!(user.stderr.contains("hint: start the run with CAP_SYS_ADMIN"), "{user:?}");
     });
 }
 
