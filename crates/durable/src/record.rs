@@ -8,7 +8,7 @@ use std::io::ErrorKind;
 use std::ops::Not;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use synconce_probe::mounts::Mount;
+use synconce_probe::mounts::{Mount, UNLISTED};
 
 /// The version of the format of [`RunRecord`]. In version 1 the whole record was in one file, which
 /// everyone could read.
@@ -57,8 +57,8 @@ pub struct Private {
     /// The directory of `--root`, if it was given.
     #[serde(serialize_with = "text::path_if_any")]
     pub root: Option<PathBuf>,
-    /// The root of the run, as [`root_mount`] returns it. `None` if an earlier version wrote the
-    /// record.
+    /// The root of the run, as [`root_mount`] returns it. `None` if it was unknown, or if an
+    /// earlier version wrote the record.
     #[serde(default)]
     pub root_mount: Option<String>,
     /// Whether this file is in the root that `--root` names. `root` and `directory` are paths of
@@ -131,12 +131,18 @@ impl FileSystem {
 }
 
 /// Returns what distinguishes the root of this process from that of a container: the type of the
-/// mount at `/`, its path in the file system, and the upper directory of an overlay. All three stay
-/// the same after a reboot, and when a container is started again. `mounts` are those of this
-/// process.
+/// mount at `/`, its path in the file system, and the upper directory of an overlay. A reboot into
+/// the same system and a restart of a container keep all three. `mounts` are those of this process.
+///
+/// Returns `None` if mountinfo does not list that mount, as in a chroot whose directory is no mount
+/// point. Its path in the file system is unknown there, and known once the directory is booted as a
+/// container.
 pub fn root_mount(mounts: &[Mount]) -> Option<String> {
     // Of several at one point, the last covers the others.
     let mount = mounts.iter().rfind(|mount| mount.point == Path::new("/"))?;
+    if mount.source == UNLISTED {
+        return None;
+    }
     let upper = mount.option("upperdir").unwrap_or_default();
     Some(format!("{} {} {}", mount.type_name, mount.root.display(), upper.display()))
 }
@@ -185,4 +191,20 @@ pub fn new_id() -> String {
     }
     let time = now().replace(['-', ':'], "");
     format!("{time}-{:08x}", u32::from_le_bytes(chance))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use synconce_probe::mounts::of_bytes;
+
+    #[test]
+    fn a_root_that_mountinfo_does_not_list_is_unknown() {
+        let of = |source: &str| {
+            let line = format!("22 1 8:1 /@ / rw - btrfs {source} rw,subvol=/@\n");
+            root_mount(&of_bytes(line.as_bytes()))
+        };
+        assert_eq!(of("/dev/sda1").as_deref(), Some("btrfs /@ "));
+        assert_eq!(of(UNLISTED), None);
+    }
 }

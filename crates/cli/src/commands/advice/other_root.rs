@@ -20,7 +20,9 @@ pub(super) fn has_run(private: &Private) -> bool {
 
 /// Returns what to do about the result of the run.
 pub(super) fn throw_away(record: &RunRecord, private: &Private) -> Vec<String> {
-    let then = "may be empty or old; throw the result away and run it again there:";
+    // That root may be gone: a container is made anew.
+    let then =
+        "may be empty or old; throw the result away and run it again where these paths exist:";
     vec![
         format!("{REASON}; its paths are of that root"),
         format!("files that it wrote{} {then}", places(record)),

@@ -46,6 +46,10 @@ fn of_client(path: &str, words: &[&str], variables: Variables<'_>) -> Option<Dae
         return Some(DaemonOfClient { name, engine: None, host, request });
     }
     if program == "systemd-run" && !words.contains(&"--scope") {
+        // The unit's own run holds its syncs, as the hint advises.
+        if words.iter().any(|word| file_name(word) == "synconce") {
+            return None;
+        }
         let request = HoldRequest::Missing("systemd-run OPTIONS synconce run -- COMMAND");
         let (name, host) = ("the unit", DaemonHost::Here);
         return Some(DaemonOfClient { name, engine: None, host, request });
@@ -141,7 +145,7 @@ fn container_of(program: &str, words: &[&str]) -> Option<(Engine, HoldRequest)> 
 
 /// Returns the daemon that makes the syncs of the client `program`, and the engine whose set-up
 /// holds them. `words` begins with the verb. No set-up reaches the syncs of dockerd and of Podman
-/// when an image is pulled or loaded.
+/// when an image is pulled or loaded, and a builder of buildx that is named may be anywhere.
 fn engine_of(program: &str, words: &[&str]) -> Option<(&'static str, Engine)> {
     let (verb, rest) = words.split_first()?;
     let next = split_at_verb(rest).1.first();
@@ -155,8 +159,12 @@ fn engine_of(program: &str, words: &[&str]) -> Option<(&'static str, Engine)> {
         || matches!((*verb, next), ("create", None | Some(&("deployment" | "job" | "cronjob"))));
     let is_trial = words.iter().any(|word| word.starts_with("--dry-run"));
     let of_images = matches!((*verb, next), ("images" | "image" | "i", Some(&("pull" | "import"))));
+    let names_builder =
+        words.iter().any(|word| *word == "--builder" || word.starts_with("--builder="));
     Some(match program {
-        "docker" | "docker-buildx" | "docker-compose" if builds => ("dockerd", Engine::Docker),
+        "docker" | "docker-buildx" | "docker-compose" if builds && !names_builder => {
+            ("dockerd", Engine::Docker)
+        }
         "podman" | "podman-remote" | "podman-compose" if builds => {
             ("the Podman service", Engine::Podman)
         }
@@ -197,6 +205,8 @@ mod tests {
         ("docker builder build .", Some(("dockerd", "-"))),
         ("docker buildx bake", Some(("dockerd", "-"))),
         ("docker compose build", Some(("dockerd", "-"))),
+        ("docker buildx build --builder far .", None),
+        ("docker buildx --builder=far bake", None),
         ("docker builder prune", None),
         ("docker compose up", Some(("the container", "-"))),
         ("docker compose -f x.yml up", Some(("the container", "-"))),
@@ -283,6 +293,7 @@ mod tests {
         ("systemd-run --wait --pipe make check", Some(("the unit", "-"))),
         ("sudo systemd-run --user make", Some(("the unit", "-"))),
         ("systemd-run --user --scope make", None),
+        ("systemd-run --pipe /usr/bin/synconce run -- make", None),
         ("make docker", None),
         ("sudo", None),
         ("sudo -u psql make", None),

@@ -152,7 +152,7 @@ pub(super) fn work_of_a_daemon(finished: &Finished, is_sealed: bool, command: &[
     if held > 0 {
         let engine = daemon_that_syncs(command).filter(|(daemon, _)| daemon.engine.is_some());
         if let Some((daemon, is_set_up)) = engine {
-            say_who_syncs(held, daemon, is_set_up);
+            say_daemon_syncs(held, daemon, is_set_up);
         }
         return;
     }
@@ -162,12 +162,12 @@ pub(super) fn work_of_a_daemon(finished: &Finished, is_sealed: bool, command: &[
         return notice(&format!("hint: {}; then run the command again", daemon.stop));
     }
     if let Some((daemon, is_set_up)) = daemon_that_syncs(command) {
-        say_who_syncs(0, daemon, is_set_up);
+        say_daemon_syncs(0, daemon, is_set_up);
     }
 }
 
 /// Says that `daemon` makes the syncs, but for the `held` ones, and how to hold them.
-fn say_who_syncs(held: u64, daemon: DaemonOfClient, is_set_up: bool) {
+fn say_daemon_syncs(held: u64, daemon: DaemonOfClient, is_set_up: bool) {
     let on = match &daemon.host {
         DaemonHost::Here => String::new(),
         DaemonHost::Socket(path) => format!(" at {path}"),
