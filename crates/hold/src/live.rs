@@ -38,8 +38,8 @@ pub enum Obstacle {
     },
 }
 
-/// All mounts at one moment, and all files that processes have open at the first question about
-/// them: that look takes much longer, and few callers need it.
+/// All mounts at one moment, and the open files of all processes. The open files are read when a
+/// caller first needs them: reading them takes much longer, and few callers need them.
 #[derive(Debug)]
 pub struct View {
     ours: Vec<Mount>,
@@ -53,7 +53,8 @@ impl View {
     /// # Errors
     /// Names the file with the mounts of this process.
     pub fn take() -> Result<Self, Error> {
-        // The files later: a process that unmounts its last mount has its files open still.
+        // Before the open files: a process that unmounts its last mount in between still has its
+        // files open.
         let others = namespaces::others();
         Ok(Self { ours: ours()?, others, files: OnceCell::new() })
     }

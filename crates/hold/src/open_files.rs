@@ -279,7 +279,10 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = |name| directory.path().join(name);
         fs::create_dir(path("work")).unwrap();
-        fs::copy("/bin/sleep", path("program")).unwrap();
+        // By a process of its own: a descriptor for writing that a child of another test inherits
+        // would make the execution fail with ETXTBSY.
+        let copied = Command::new("cp").arg("/bin/sleep").arg(path("program")).status().unwrap();
+        assert!(copied.success());
         let create = |name, more| {
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC | more;
             File::from(rustix::fs::open(path(name), flags, Mode::RWXU).unwrap())

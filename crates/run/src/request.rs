@@ -40,7 +40,7 @@ pub enum RequestError {
     NotInFlight(String),
     /// The run of this id was started in another network namespace, where its socket is.
     InOtherNetwork(String),
-    /// The supervisor of the run of this id has no socket, or not any more.
+    /// The supervisor of the run of this id has no socket, or has closed its socket.
     NoSocket(String),
     /// The run belongs to another user.
     OfAnotherUser(String),

@@ -225,7 +225,9 @@ pub fn is_job_of_a_shell() -> bool {
 }
 
 /// Raises the soft limit of `resource` to the hard limit (setrlimit(2)). A failure leaves the soft
-/// limit as it is: rustix's `getrlimit` panics where a filter refuses prlimit64(2).
+/// limit as it is.
+///
+/// Calls libc, because rustix's `getrlimit` panics where a filter refuses prlimit64(2).
 pub fn raise_soft_limit(resource: Resource) {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the kernel writes one rlimit into `limit`.

@@ -220,9 +220,9 @@ fn a_users_command_syncs_and_is_waited_for_when_the_supervisor_is_killed_before_
 fn the_first_call_is_answered_when_the_supervisor_is_killed_as_it_receives_it() {
     isolated(|place| {
         let run = words(&[], SYNCS);
-        // The supervisor's first ioctl(2) asks the kernel to wake it on the same processor;
-        // the second one receives.
-        let injection = "ioctl:delay_exit=1000000:when=2";
+        // The supervisor's first ioctl(2) tries whether a profile refuses the call, the second asks
+        // the kernel to wake it on the same processor; the third receives.
+        let injection = "ioctl:delay_exit=1000000:when=3";
         let traced = Traced::new(place, injection, &[], &text(&run));
         traced.is_in_ioctl(RECEIVE);
         kill(traced.supervisor, Signal::KILL);

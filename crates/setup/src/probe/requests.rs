@@ -18,9 +18,9 @@ pub struct Probed {
 pub struct Tried {
     /// What they have shown, or why not all of them ran, for the user.
     pub probed: Result<Probed, String>,
-    /// The kind of the one that ran last: `step` or `container`.
+    /// The kind of the probe container that was tried last: `step` or `container`.
     pub last: &'static str,
-    /// A command that shows whether the engine can run that one.
+    /// A command that shows whether the engine can run a container of that kind.
     pub by_hand: String,
     /// What their removal has shown.
     pub removed: Removed,

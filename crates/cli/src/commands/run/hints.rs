@@ -95,7 +95,8 @@ fn hint_at_thaw(places: &[PathBuf]) {
     }
 }
 
-/// How many syncs pass before it is worth a line.
+/// Fewer syncs than these are few: few passed syncs are worth no notice, and few held ones may be
+/// those of a client alone.
 const WORTH: u64 = 10;
 
 /// Prints a notice if most syncs passed for want of a disk that a supervised run commits. `sealed`
@@ -136,8 +137,8 @@ fn is_off_disk(path: &str) -> bool {
 }
 
 /// Prints a hint if nothing was held and the command is the client of a daemon, whose syncs are
-/// not part of the run. The client of an engine can sync a few files of its own: docker-compose
-/// does so for each build.
+/// not part of the run. For the client of an engine, also if few syncs were held: docker-compose
+/// syncs a few files of its own for each build.
 pub(super) fn work_of_a_daemon(finished: &Finished, is_sealed: bool, command: &[OsString]) {
     let held = finished.accounts.total().held;
     let held_few = match finished.outcome {
