@@ -114,6 +114,15 @@ impl RigRecord {
     /// Whether the process is dead that should take the rig down: the owner or, without an
     /// owner, the daemon.
     pub(super) fn is_stale(&self) -> bool {
+        if self.owner.is_none() {
+            return self.is_unkept();
+        }
+        // The owner may have left the rig to the daemon after this record was read.
+        self.is_unkept()
+            && Self::read(&self.dir).is_ok_and(|now| now.owner.is_some() || now.is_unkept())
+    }
+
+    fn is_unkept(&self) -> bool {
         let name = if self.owner.is_some() { OWNER_LOCK } else { DAEMON_LOCK };
         match File::open(self.dir.join(name)) {
             Ok(file) => flock(&file, FlockOperation::NonBlockingLockShared).is_ok(),
