@@ -151,6 +151,35 @@ fn assert_reaped(place: &Path) {
 }
 
 #[test]
+fn a_rig_that_its_owner_leaves_up_while_a_reaper_looks_at_it_is_not_reaped() {
+    let rig = Rig::builder().up().unwrap();
+    let place = rig.path().to_owned();
+    // The reaper has read the record when it opens the lock.
+    let lock = place.parent().unwrap().join("owner.lock");
+    let trace = tempfile::NamedTempFile::new().unwrap();
+    let mut strace = Command::new("strace");
+    strace.arg("-f").arg("-o").arg(trace.path()).arg("-P").arg(lock);
+    strace.args(["-e", "inject=openat:signal=STOP:when=1", env!("CARGO_BIN_EXE_rig"), "reap"]);
+    let mut strace = strace.stdin(Stdio::null()).spawn().unwrap();
+    let limit = Instant::now() + patiently(Duration::from_secs(60));
+    let reaper = loop {
+        let text = std::fs::read_to_string(trace.path()).unwrap();
+        let stopped = text.lines().find(|line| line.ends_with("--- stopped by SIGSTOP ---"));
+        if let Some(pid) = stopped.and_then(|line| line.split(' ').next()) {
+            break pid.to_owned();
+        }
+        assert!(Instant::now() < limit, "{text}");
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    rig.keep().unwrap();
+    assert!(Command::new("kill").args(["-CONT", &reaper]).status().unwrap().success());
+    assert!(strace.wait().unwrap().success());
+    assert!(is_mounted(&place));
+    let down = Command::new(env!("CARGO_BIN_EXE_rig")).arg("down").arg(&place).status().unwrap();
+    assert!(down.success());
+}
+
+#[test]
 fn a_rig_whose_daemon_was_killed_is_reaped() {
     let (dead, left) = victim();
     let daemon = rig::find(&left).unwrap().summary().daemon.unwrap();
