@@ -251,7 +251,7 @@ impl Frontend<'_> {
             Some(end) => self.ending = end,
             None => self.keep_early(),
         }
-        if !summary.stays && self.supervisor_exits() {
+        if self.supervisor_lets_go(summary.stays) && !summary.stays {
             // Reaping adds the command's processor time to this process's, as time(1) expects.
             let ends = WaitFor { ends: true, block: true, ..WaitFor::default() };
             let _ = process::wait(Whose::Id(self.supervisor), ends);

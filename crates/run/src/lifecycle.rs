@@ -35,6 +35,7 @@ use crate::watch::steps::{StepSocket, Steps};
 use launch::{launch_held, would_gain_privileges};
 use notices::Notices;
 use rustix::event::{PollFd, PollFlags};
+use rustix::net::{Shutdown, shutdown};
 use rustix::process::Signal;
 use std::ffi::CStr;
 use std::os::fd::OwnedFd;
@@ -202,12 +203,12 @@ impl Started {
                 kill(command, Signal::KILL.as_raw());
                 if let Some(active) = &mut over.active {
                     active.abandon();
+                    active.enter(Phase::Serving);
                 }
                 over.after_end = None;
             }
         }
-        drop(frontend);
-        over.serve_survivors();
+        over.serve_survivors(frontend);
     }
 }
 
@@ -272,12 +273,12 @@ impl Over {
         }
         let serves_steps = self.steps.as_ref().is_some_and(Steps::close);
         let serves = self.stays() || serves_steps;
+        // Before the frontend exits: a reader of the run file must not see a commit in progress
+        // then.
+        if let Some(active) = &mut self.active {
+            active.enter(Phase::Serving);
+        }
         if serves {
-            // Before the frontend exits: a reader of the run file must not see a commit in
-            // progress then.
-            if let Some(active) = &mut self.active {
-                active.enter(Phase::Serving);
-            }
             environment::forget();
         }
         if let Some(after_end) = self.after_end.take() {
@@ -355,14 +356,14 @@ impl Over {
     }
 
     /// Stays as the parent of the survivors until the last of them has exited.
-    fn serve_survivors(mut self) {
+    fn serve_survivors(mut self, frontend: Arc<OwnedFd>) {
         if let Some(active) = &mut self.active {
-            // The close of a marker may wait for the thaw of its file system, and the frontend
-            // exits meanwhile: a reader of the run file must not see a command in progress then.
-            active.enter(Phase::Serving);
             // A marker that is not durable keeps its file system in use.
             active.markers.abandon();
         }
+        // The frontend waits for this.
+        let _ = shutdown(&frontend, Shutdown::Both);
+        drop(frontend);
         while self.stays() {
             let Some(listener) = &self.listener else { break };
             if !self.served {

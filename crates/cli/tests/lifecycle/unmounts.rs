@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 use synconce_testkit::harness::{
-    DiskLock, Place, StartedCommand, eventually, isolated, limit, perl, stall,
+    DiskLock, Place, StartedCommand, binary, eventually, finish, isolated, limit, perl, stall,
 };
 use synconce_testkit::rig::{FsKind, Rig};
 
@@ -169,5 +169,21 @@ fn an_xfs_that_has_shut_down_can_be_unmounted_and_fails_the_run() {
         assert!(run.text().contains("Input/output error"), "{}", run.text());
         assert!(!run.text().contains("busy"), "{}", run.text());
         rig.mount().unwrap();
+    });
+}
+
+/// With survivors the supervisor stays, and closes the markers that are not durable after it has
+/// reported.
+#[test]
+fn a_root_can_be_unmounted_after_a_run_that_held_nothing_and_left_a_process() {
+    isolated(|place| {
+        let rig = Rig::builder().size(64 << 20).up().unwrap();
+        let script = "\"$0\" run --root \"$1\" -- sh -c 'sleep 600 & echo $! >left'
+            umount \"$1\" && echo unmounted; kill \"$(cat left)\"";
+        let mut traced = place.command("strace");
+        traced.args(["-f", "-o", "/dev/null", "-e", "inject=close:delay_enter=20000"]);
+        traced.args(["-e", "trace=close", "sh", "-c", script, binary()]).arg(rig.path());
+        let ended = finish(&mut traced);
+        assert_eq!(ended.stdout, "unmounted\n", "{ended:?}");
     });
 }

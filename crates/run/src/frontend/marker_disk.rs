@@ -11,6 +11,7 @@ use crate::report::run_error::{FailedAct, RunError};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::process::Signal;
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use synconce_durable::marker::RUNS;
@@ -90,14 +91,21 @@ impl Frontend<'_> {
         Finished { unfinished, ..self.broken_off(RunError::Commit) }
     }
 
-    /// Polls until the supervisor has exited, at most for [`PATIENCE`]. Returns whether it has
-    /// exited. On a frozen file system, its close of a marker that is not durable may wait for the
-    /// thaw.
-    pub(super) fn supervisor_exits(&self) -> bool {
-        let Some(end) = &self.supervisor_end else { return true };
+    /// Polls until the supervisor has exited or, if it `stays` for survivors, has closed the
+    /// markers; at most for [`PATIENCE`], and until a signal arrives. Returns whether it has.
+    /// On a frozen file system, its close of a marker that is not durable may wait for the thaw.
+    pub(super) fn supervisor_lets_go(&self, stays: bool) -> bool {
+        let (end, flags) = match &self.supervisor_end {
+            // The supervisor shuts it down.
+            _ if stays => (self.socket.as_fd(), PollFlags::empty()),
+            Some(end) => (end.as_fd(), PollFlags::IN),
+            None => return true,
+        };
+        let mut fds =
+            [PollFd::from_borrowed_fd(end, flags), PollFd::new(&self.signals, PollFlags::IN)];
         let patience = Timespec::try_from(PATIENCE).ok();
-        let mut exit = [PollFd::new(end, PollFlags::IN)];
-        retry_on_intr(|| rustix::event::poll(&mut exit, patience.as_ref())) != Ok(0)
+        let _ = retry_on_intr(|| rustix::event::poll(&mut fds, patience.as_ref()));
+        !fds[0].revents().is_empty()
     }
 
     /// Returns the directories of the markers.
