@@ -178,11 +178,12 @@ fn an_xfs_that_has_shut_down_can_be_unmounted_and_fails_the_run() {
 fn a_root_can_be_unmounted_after_a_run_that_held_nothing_and_left_a_process() {
     isolated(|place| {
         let rig = Rig::builder().size(64 << 20).up().unwrap();
-        let script = "\"$0\" run --root \"$1\" -- sh -c 'sleep 600 & echo $! >left'
+        // The report of the supervisor has arrived when it can go on.
+        let script = "strace -Dfo /dev/null -e trace=sendto -e inject=sendto:delay_exit=300000 \
+            \"$0\" run --root \"$1\" -- sh -c 'sleep 600 & echo $! >left'
             umount \"$1\" && echo unmounted; kill \"$(cat left)\"";
-        let mut traced = place.command("strace");
-        traced.args(["-f", "-o", "/dev/null", "-e", "inject=close:delay_enter=20000"]);
-        traced.args(["-e", "trace=close", "sh", "-c", script, binary()]).arg(rig.path());
+        let mut traced = place.command("sh");
+        traced.args(["-c", script, binary()]).arg(rig.path());
         let ended = finish(&mut traced);
         assert_eq!(ended.stdout, "unmounted\n", "{ended:?}");
     });
