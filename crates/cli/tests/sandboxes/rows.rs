@@ -254,12 +254,12 @@ pub const ROWS: &[SandboxRow] = &[
     ),
     filtered(
         "a profile without ioctl",
-        r#"filter deny EPERM ioctl -- "$@""#,
+        r#"filter deny EACCES ioctl -- "$@""#,
         Refused("seccomp=unconfined"),
     ),
     filtered(
         "a profile without waitid",
-        r#"filter deny EPERM waitid -- "$@""#,
+        r#"filter deny EACCES waitid -- "$@""#,
         Refused("seccomp=unconfined"),
     ),
     filtered("a profile without prlimit64", r#"filter deny EPERM prlimit64 -- "$@""#, Held),

@@ -80,37 +80,45 @@ pub(super) fn directory_of_counts(options: &RunOptions) -> Option<PathBuf> {
 
 /// Tries calls that a profile may refuse (an old Docker refuses statx(2)), or swallow.
 fn try_calls(options: &RunOptions) -> Result<(), RunError> {
-    // Without waitid(2) the run would not end with its command. There is no child yet: ECHILD.
+    // Without waitid(2) the run would not end with its command. There is no child yet.
     let ends = WaitFor { ends: true, ..WaitFor::default() };
-    refuse_without("cannot wait for the command by waitid(2)", process::wait(Whose::Any, ends))?;
-    // Calls with an `O_PATH` descriptor must fail with EBADF (open(2)).
+    let waited = process::wait(Whose::Any, ends);
+    refuse_without("cannot wait for the command by waitid(2)", waited, Some(Errno::CHILD))?;
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     if let Ok(root) = rustix::fs::open("/", flags, Mode::empty()) {
+        // The kernel's answer to a call with an `O_PATH` descriptor (open(2)).
+        let expected = Some(Errno::BADF);
         if options.commit {
             let synced = rustix::fs::syncfs(&root).map_err(io::Error::from);
             if synced.is_ok() {
                 return Err(RunError::SyncsSwallowed);
             }
-            refuse_without("cannot commit by syncfs(2)", synced)?;
+            refuse_without("cannot commit by syncfs(2)", synced, expected)?;
         }
         if !options.sealed {
             // Without ioctl(2) the calls of the command would have no answer.
             let received = Listener::from(root).receive();
-            refuse_without("cannot receive calls by ioctl(2)", received)?;
+            refuse_without("cannot receive calls by ioctl(2)", received, expected)?;
         }
     }
     // A sealed run without a commit looks up no file.
     if options.commit || !options.sealed {
         let stat = rustix::fs::statx(CWD, "/", AtFlags::empty(), StatxFlags::MNT_ID);
-        refuse_without("cannot look up files by statx(2)", stat.map_err(io::Error::from))?;
+        let stat = stat.map_err(io::Error::from);
+        refuse_without("cannot look up files by statx(2)", stat, None)?;
     }
     Ok(())
 }
 
-/// Returns an error that says `act`, if the call that has `tried` is one that a filter refuses.
-fn refuse_without<T>(act: &str, tried: io::Result<T>) -> Result<(), RunError> {
+/// Returns an error that says `act` if the call that has `tried` failed otherwise than the kernel
+/// has it fail, by `expected`: a filter chooses its own error.
+fn refuse_without<T>(
+    act: &str,
+    tried: io::Result<T>,
+    expected: Option<Errno>,
+) -> Result<(), RunError> {
     match tried {
-        Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::PERM | Errno::NOSYS)) => {
+        Err(error) if Errno::from_io_error(&error) != expected => {
             Err(RunError::set_up(act, &error))
         }
         _ => Ok(()),

@@ -150,7 +150,11 @@ impl RunError {
             (Self::SetUp(..), Some(Errno::AGAIN)) => {
                 "raise the limit of processes (ulimit -u, or pids.max of the control group)"
             }
-            (Self::SetUp(..), Some(Errno::PERM | Errno::NOSYS)) if is_filtered() => REFUSED_CALL,
+            (Self::SetUp(..), Some(Errno::PERM | Errno::NOSYS | Errno::ACCESS))
+                if is_filtered() =>
+            {
+                REFUSED_CALL
+            }
             (Self::Filter(_), Some(Errno::NOMEM)) => return None,
             (Self::Mounts(_), Some(Errno::NOENT)) => "mount -t proc proc /proc",
             (Self::Mounts(_), _) => "let the sandbox read /proc",
@@ -338,7 +342,7 @@ mod tests {
 
     #[test]
     fn without_a_filter_no_profile_is_named() {
-        for errno in [Errno::PERM, Errno::NOSYS] {
+        for errno in [Errno::PERM, Errno::NOSYS, Errno::ACCESS] {
             assert_eq!(RunError::set_up("cannot make a process", &errno.into()).remedy(), None);
         }
     }
