@@ -101,6 +101,20 @@ pub(super) fn is_daemon_of_host(engine: Engine, mounts: &[Mount]) -> bool {
 /// Whether `variables` lead clients of `engine` to the daemon of this machine.
 pub(super) fn is_asked_here(engine: Engine, variables: Variables<'_>) -> bool {
     host_of_engine("docker", engine, &[], variables) == Some(DaemonHost::Here)
+        && !(engine == Engine::Docker && has_builder(&[], variables))
+}
+
+/// Whether a builder of buildx, which may be anywhere, makes the builds of the client of Docker:
+/// BUILDX_BUILDER names it, or the file that `docker buildx use` writes.
+pub(super) fn has_builder(options: &[(&str, &str)], variables: Variables<'_>) -> bool {
+    let current = || {
+        let buildx = variables("BUILDX_CONFIG").map(PathBuf::from);
+        let buildx =
+            buildx.or_else(|| Some(directory_of_client(options, variables)?.join("buildx")));
+        Some(read(buildx?.join("current"))?["Name"].as_str()?.to_owned())
+    };
+    let name = variables("BUILDX_BUILDER").or_else(current);
+    name.is_some_and(|name| !name.is_empty() && name != "default")
 }
 
 /// Returns the name of the context that the client of Docker uses, unless it is the default one: an
@@ -173,14 +187,11 @@ pub(super) fn host_of_engine(
     // A context that an option names comes before the variable, but the default one.
     let of_variable = || variables(variable).filter(|_| named.is_none_or(|it| it == "default"));
     let mut address = given.or_else(of_variable);
-    if address.is_none() && is_docker {
-        // A builder of buildx may be anywhere.
-        if variables("BUILDX_BUILDER").is_some() {
-            return None;
-        }
-        if let Some(name) = context_of(options, variables) {
-            address = Some(address_in_context(&name, options, variables)?);
-        }
+    if address.is_none()
+        && is_docker
+        && let Some(name) = context_of(options, variables)
+    {
+        address = Some(address_in_context(&name, options, variables)?);
     }
     let Some(address) = address else {
         let has_context = is_podman && variables("CONTAINER_CONNECTION").is_some();
@@ -220,6 +231,32 @@ fn host_of_uri(rest: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_current_builder_of_buildx_makes_the_builds_unless_it_is_the_default_one() {
+        let home = std::env::temp_dir().join(format!("synconce-builders-{}", std::process::id()));
+        let directory = home.join(".docker/buildx");
+        fs::create_dir_all(&directory).unwrap();
+        let has_builder = |current: &str, builder: Option<&str>| {
+            let text = format!(r#"{{"Key": "unix:///run/docker.sock", "Name": "{current}"}}"#);
+            fs::write(directory.join("current"), text).unwrap();
+            has_builder(&[], &|name: &str| match name {
+                "HOME" => Some(home.display().to_string()),
+                "BUILDX_BUILDER" => builder.map(str::to_owned),
+                _ => None,
+            })
+        };
+        for (current, builder, expected) in [
+            ("far", None, true),
+            ("", None, false),
+            ("default", None, false),
+            ("far", Some("default"), false),
+            ("", Some("far"), true),
+        ] {
+            assert_eq!(has_builder(current, builder), expected, "{current} {builder:?}");
+        }
+        fs::remove_dir_all(home).unwrap();
+    }
 
     #[test]
     fn a_context_that_is_named_and_not_there_leads_to_no_host() {

@@ -1,6 +1,6 @@
 //! Commands that are clients of a daemon: the daemon makes their syncs, outside of the run.
 
-use super::addresses::{DaemonHost, Variables, host_of_engine, split_at_verb};
+use super::addresses::{DaemonHost, Variables, has_builder, host_of_engine, split_at_verb};
 use super::inner_command::find_in_inner_command;
 use super::servers::asks_server;
 use crate::commands::wrappers::file_name;
@@ -58,6 +58,7 @@ fn of_client(path: &str, words: &[&str], variables: Variables<'_>) -> Option<Dae
     let container = container_of(program, words);
     let (name, engine, request) = match (container, engine_of(program, words)) {
         (Some((engine, request)), _) => ("the container", engine, request),
+        (None, Some((_, Engine::Docker))) if has_builder(&options, variables) => return None,
         (None, found) => found.map(|(name, engine)| (name, engine, HoldRequest::NotNeeded))?,
     };
     let is_compose = program == "podman" && words.first() == Some(&"compose");
@@ -363,6 +364,7 @@ mod tests {
             ("docker build .", "DOCKER_CONTEXT", "default", Some("-")),
             ("docker --context far build .", "DOCKER_HOST", "tcp://near", None),
             ("docker build .", "BUILDX_BUILDER", "far", None),
+            ("docker run x make", "BUILDX_BUILDER", "far", Some("-")),
             ("podman build .", "CONTAINER_HOST", "ssh://me@far:22/run/x", Some("far")),
             ("podman compose up", "PODMAN_COMPOSE_PROVIDER", "/usr/bin/podman-compose", None),
             ("podman compose up", "PODMAN_COMPOSE_PROVIDER", "docker-compose", Some("-")),
