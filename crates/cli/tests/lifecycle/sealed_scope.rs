@@ -341,9 +341,9 @@ fn a_sync_that_waits_for_a_disk_that_hangs_is_given_up_and_named() {
         let text = run.text();
         let message = text.lines().find(|line| line.starts_with(named));
         let disk = rig.device().display().to_string();
-        // An older kernel does not count a flush among the pending requests of a disk.
+        // An older kernel may not count a flush among the pending requests of a disk: 6.1 does not.
         let is_counted = kernel_is_at_least(6, 10);
-        assert!(message.is_some_and(|line| line.contains(&disk) == is_counted), "{text}");
+        assert!(message.is_some_and(|line| line.contains(&disk) || !is_counted), "{text}");
         rig.disk().release_flushes().unwrap();
         drop(stalled);
         eventually("the supervisor ends", || place.run_files().is_empty());
