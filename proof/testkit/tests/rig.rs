@@ -260,6 +260,19 @@ fn a_rig_in_use_is_not_taken_down_unless_forced() {
 }
 
 #[test]
+fn a_rig_that_another_mount_lies_over_is_taken_down() {
+    let rig = up(Rig::builder());
+    let traces = Traces::from_rig(&rig);
+    let cover = || Command::new("mount").args(["-t", "tmpfs", "over"]).arg(rig.path()).status();
+    assert!(cover().unwrap().success());
+    rig.unmount().expect("no mount of the file system is left");
+    rig.mount().unwrap();
+    assert!(cover().unwrap().success());
+    rig.down().expect("no force is needed");
+    traces.assert_gone();
+}
+
+#[test]
 fn a_failed_set_up_names_the_step_and_leaves_nothing() {
     let too_small =
         Rig::builder().fs(FsKind::Xfs).size(16 << 20).up().expect_err("xfs needs 300 MiB");

@@ -32,7 +32,7 @@ fn output(place: &Place, rig: &Rig, words: &[&str], held: bool) -> String {
     bare.args(&words[1..]);
     let mut under = place.held(&[], words);
     let going = StartedCommand::new(if held { &mut under } else { &mut bare });
-    place.wait_for("written");
+    going.wait_for(place, "written");
     lose_and_tell(rig, &other);
     drop(other);
     place.write("go", "");
@@ -90,7 +90,7 @@ fn a_disk_that_other_mounts_hide_at_the_commit_fails_the_run() {
             rig.device().display()
         );
         let run = StartedCommand::new(&mut place.held(&[], &perl(&script)));
-        place.wait_for("before");
+        run.wait_for(place, "before");
         rig.disk().fail_writes(true).unwrap();
         place.write("go", "");
         assert_eq!(run.end().code(), Some(125), "{}", run.text());

@@ -9,6 +9,7 @@ use std::fs;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
+use std::time::Duration;
 
 /// The directory of one test.
 pub struct Place {
@@ -179,6 +180,18 @@ impl StartedCommand {
     pub fn end(&self) -> ExitStatus {
         let status = self.0.wait(limit()).unwrap();
         status.unwrap_or_else(|| panic!("it did not end:\n{}", self.text()))
+    }
+
+    /// Like [`Place::wait_for`], for a file that the command writes: panics with the output of the
+    /// command if the command ends without the file.
+    pub fn wait_for(&self, place: &Place, name: &str) -> String {
+        eventually(&format!("{name} is written"), || {
+            let has_ended = self.0.wait(Duration::ZERO).unwrap().is_some();
+            let is_written = place.read(name).ends_with('\n');
+            assert!(is_written || !has_ended, "it ended without {name}:\n{}", self.text());
+            is_written
+        });
+        place.read(name)
     }
 
     /// Returns what the command has written so far.

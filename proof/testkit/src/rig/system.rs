@@ -121,13 +121,16 @@ pub(super) fn mount(
 
 /// Undoes every mount of this namespace for which `ours` returns true, newest first.
 ///
-/// The unmount of a busy mount is retried for `limit`, on a slow machine for longer.
+/// Mounts of others that lie over one of these mounts are undone, too: umount2(2) undoes the
+/// uppermost mount at a path. The unmount of a busy mount is retried for `limit`, on a slow machine
+/// for longer.
 pub(super) fn unmount_all(
     ours: impl Fn(&Mount) -> bool,
     flags: UnmountFlags,
     limit: Duration,
 ) -> Result<()> {
-    for mount in mounts()?.iter().rev().filter(|mount| ours(mount)) {
+    let mounts = mounts()?;
+    for mount in mounts.iter().rev().filter(|mount| is_or_covers(mount, &ours, &mounts)) {
         match retry(patiently(limit), || unmount(&mount.point, flags)) {
             // Another process has unmounted it meanwhile.
             Ok(()) | Err(Errno::INVAL | Errno::NOENT) => {}
@@ -135,6 +138,14 @@ pub(super) fn unmount_all(
         }
     }
     Ok(())
+}
+
+/// Whether `ours` returns true for `mount`, or for a mount in `mounts` at the same path over which
+/// `mount` lies.
+fn is_or_covers(mount: &Mount, ours: &impl Fn(&Mount) -> bool, mounts: &[Mount]) -> bool {
+    let is_below = |other: &&Mount| other.id == mount.parent && other.id != mount.id;
+    let below = mounts.iter().find(is_below).filter(|below| below.point == mount.point);
+    ours(mount) || below.is_some_and(|below| is_or_covers(below, ours, mounts))
 }
 
 /// Retries for `limit` while the result is EBUSY.
