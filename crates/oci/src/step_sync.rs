@@ -16,6 +16,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::HashSet;
 use std::ffi::OsStr;
+use std::io::ErrorKind;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use synconce_durable::{file_system, mutant};
@@ -65,7 +66,12 @@ pub(crate) fn unsynced(
 /// Returns where the root of the container in `bundle` has its files; nowhere if it is in memory,
 /// or on a volatile overlay of the engine.
 fn of_root(bundle: &Path, facts: &Facts, mounts: &[Mount], mounted_by: MountedBy) -> Unsynced {
-    let Ok(root) = bundle.join(&facts.root.path).canonicalize() else { return Unsynced::default() };
+    let root = match bundle.join(&facts.root.path).canonicalize() {
+        Ok(root) => root,
+        // The engine has removed it.
+        Err(error) if error.kind() == ErrorKind::NotFound => return Unsynced::default(),
+        Err(_) => return Unsynced { anywhere: true, ..Unsynced::default() },
+    };
     let only = |root| Unsynced { directories: vec![root], ..Unsynced::default() };
     let Some(mount) = covering(&root, mounts) else { return only(root) };
     match mount.kind() {
@@ -169,15 +175,32 @@ pub(crate) fn of_delete(call: &Invocation) -> Result<Unsynced, String> {
     let of_shim = call.bundle_of_shim().map(Path::to_owned);
     let mounted_by = if of_shim.is_some() { MountedBy::Shim } else { MountedBy::Engine };
     let Some(bundle) = of_shim.or_else(|| std::env::current_dir().ok()) else { return nothing };
-    // Engines remove a bundle after this call.
-    let Ok(config) = Bundle::read(&bundle.join("config.json")) else { return nothing };
-    let is_held = matches!(config.seccomp(), Ok(Some(seccomp)) if profile::is_of_step(&seccomp));
-    let (true, Ok(facts)) = (is_held, config.facts()) else { return nothing };
+    let config = bundle.join("config.json");
+    let facts = match facts_of_step(&config) {
+        Ok(Some(facts)) => facts,
+        Ok(None) => return nothing,
+        Err(_) => {
+            // Engines remove a bundle after this call. A file that is there, and cannot be read,
+            // may be a step's; an ordinary container has to end all the same.
+            if config.try_exists().ok() != Some(false) {
+                rustix::fs::sync();
+            }
+            return nothing;
+        }
+    };
     let mounts = read_mounts().inspect_err(|_| {
         // Any file system can be the layer's, and an engine may ignore the error.
         rustix::fs::sync();
     })?;
     Ok(unsynced(&bundle, &facts, &mounts, mounted_by))
+}
+
+/// Returns the facts of the held step with the configuration at `config`; `None` if it is another
+/// container's.
+fn facts_of_step(config: &Path) -> Result<Option<Facts>, String> {
+    let config = Bundle::read(config)?;
+    let is_held = config.seccomp()?.is_some_and(|seccomp| profile::is_of_step(&seccomp));
+    if is_held { config.facts().map(Some) } else { Ok(None) }
 }
 
 /// Reads the mounts in the namespace of this process.
@@ -265,7 +288,13 @@ mod tests {
         let lines = lines.replace(" tmpfs ", " xfs ");
         assert_eq!(at(&lines, MountedBy::Engine), only(&bundle));
         assert_eq!(at(&lines, MountedBy::Shim), Unsynced { anywhere: true, ..only(&bundle) });
-        assert_eq!(at("30 1 8:1 / / rw - ext4 a rw", MountedBy::Engine), only(&root));
+        let on_disk = "30 1 8:1 / / rw - ext4 a rw";
+        assert_eq!(at(on_disk, MountedBy::Engine), only(&root));
+        std::fs::remove_dir(&root).unwrap();
+        assert_eq!(at(on_disk, MountedBy::Engine), Unsynced::default());
+        std::os::unix::fs::symlink("rootfs", &root).unwrap();
+        let anywhere = Unsynced { anywhere: true, ..Unsynced::default() };
+        assert_eq!(at(on_disk, MountedBy::Engine), anywhere, "the link leads to itself");
     }
 
     #[test]

@@ -23,6 +23,7 @@ pub fn trials() -> Vec<Trial> {
         trial(a_root_that_cannot_be_synced_fails_the_step, needs),
         trial(an_error_that_another_sync_took_fails_the_step, needs),
         trial(a_root_that_no_unmount_syncs_is_synced_before_a_delete, needs),
+        trial(a_root_whose_bundle_cannot_be_read_is_synced_before_a_delete, needs),
         trial(a_root_that_no_delete_can_sync_cannot_be_mounted, needs),
         trial(a_forced_delete_syncs_what_it_ended, needs),
         trial(an_upper_directory_that_is_mounted_over_is_synced, needs),
@@ -206,6 +207,24 @@ fn a_root_that_no_unmount_syncs_is_synced_before_a_delete(place: &Place) {
     assert_well(&finish(&mut shim.call(&["delete"])));
     let made = count() - before;
     assert!((1..FEW).contains(&made), "{made} flushes");
+    unmount(shim.step.root(), UnmountFlags::empty()).unwrap();
+    rig.down().unwrap();
+}
+
+/// The bundle may be that of a held step.
+fn a_root_whose_bundle_cannot_be_read_is_synced_before_a_delete(place: &Place) {
+    let _barrier = without_foreign_syncs();
+    let rig = Rig::builder().up().unwrap();
+    let shim = Shim::new(place, &rig);
+    make_plain(&shim.step);
+    sync(&rig);
+    let count = || rig.disk().stats().unwrap().flushes;
+    let before = count();
+    shim.write();
+    let config = format!("--trace-path={}", shim.step.bundle.join("config.json").display());
+    let fail = [&*config, "--inject=openat:error=EMFILE"];
+    assert_well(&finish(&mut shim.step.traced(&fail, shim.call(&["delete"]))));
+    assert!(count() > before, "nothing is synced");
     unmount(shim.step.root(), UnmountFlags::empty()).unwrap();
     rig.down().unwrap();
 }
