@@ -126,7 +126,8 @@ impl Invocation {
         let log = log.and_then(|log| OpenOptions::new().append(true).create(true).open(log).ok());
         // Best effort: there is no other place for an error.
         let _ = match log {
-            Some(mut log) => writeln!(log, "{line}"),
+            // One write(2): the runtime and the engine use the same file.
+            Some(mut log) => log.write_all(format!("{line}\n").as_bytes()),
             None if level == "info" => Ok(()),
             None => writeln!(std::io::stderr(), "synconce-oci: {message}"),
         };

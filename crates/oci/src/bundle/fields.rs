@@ -56,10 +56,12 @@ impl<'de> Visitor<'de> for FieldsVisitor {
         let mut fields = IndexMap::new();
         let mut seen = HashSet::new();
         while let Some((key, value)) = map.next_entry::<String, &RawValue>()? {
-            if !seen.insert(folded(&key)) {
+            let folded = folded(&key);
+            let known = KNOWN.iter().find(|known| folded.eq_ignore_ascii_case(known));
+            if !seen.insert(folded) {
                 return Err(A::Error::custom(format!("the key \"{key}\" is there twice")));
             }
-            if KNOWN.iter().any(|known| folded(&key) == folded(known) && key != *known) {
+            if known.is_some_and(|known| key != *known) {
                 return Err(A::Error::custom(format!("the key \"{key}\" is spelled otherwise")));
             }
             fields.insert(key, value);
