@@ -6,8 +6,8 @@
 //! held file. Every sync through the overlay is answered by the kernel (volatile, Linux 5.10).
 //! Syncs asked for at open (`O_SYNC`, `O_DSYNC`) and msync(2) are done.
 //!
-//! After a write-back error on the file system below, every sync through the overlay fails with
-//! `EIO` (Documentation/filesystems/overlayfs.rst).
+//! After a write-back error on the file system below, every sync through the overlay fails
+//! (Documentation/filesystems/overlayfs.rst).
 
 mod clean;
 mod own;
@@ -135,12 +135,18 @@ impl ResolvedPath {
         mount
     }
 
-    /// Whether a write-back error has occurred since the overlay was mounted: every sync
-    /// through the overlay then fails with `EIO`. `false` if this user may not open the path.
-    pub fn has_write_back_error(&self) -> bool {
-        let opened = self.open_parent();
-        let file = opened.and_then(|parent| parent.open_file(self.name(), OFlags::RDONLY));
-        file.is_ok_and(|file| rustix::fs::fsync(file) == Err(Errno::IO))
+    /// Whether a write-back error has occurred since the overlay was mounted: every sync through
+    /// the overlay then fails with the error's errno, such as `EIO` or `ENOSPC` (`ovl_sync_status`
+    /// in fs/overlayfs/super.c). A file system that was shut down opens no file (`EIO`).
+    ///
+    /// # Errors
+    /// Names the path that cannot be opened for another reason: nothing is known of it.
+    pub fn has_write_back_error(&self) -> Result<bool, Error> {
+        match self.open_parent()?.open_file(self.name(), OFlags::RDONLY) {
+            Ok(file) => Ok(rustix::fs::fsync(file).is_err()),
+            Err(error) if error.io().raw_os_error() == Some(Errno::IO.raw_os_error()) => Ok(true),
+            Err(error) => Err(error),
+        }
     }
 
     /// Whether an overlay of the held path still exists, although it is not mounted over the path.
@@ -150,7 +156,8 @@ impl ResolvedPath {
     /// where it belongs, or is not the one of the hold.
     ///
     /// # Errors
-    /// Names the directory that cannot be opened.
+    /// Names the directory that cannot be opened, or the path if the kernel does not get as far as
+    /// that check, as at the limit of open files.
     pub fn is_in_use(&self) -> Result<Option<bool>, Error> {
         let Some(scratch) = self.scratch()? else { return Ok(None) };
         // The mount below writes to the directories.
@@ -174,8 +181,18 @@ impl ResolvedPath {
             }
             context.flag("volatile")
         });
-        // Other errors come after this one: the work directory is of an earlier volatile mount.
-        Ok(Some(second.is_err_and(|error| error.kind() == ErrorKind::ResourceBusy)))
+        match second {
+            Ok(_) => Ok(Some(false)),
+            Err(error) => match error.kind() {
+                ErrorKind::ResourceBusy => Ok(Some(true)),
+                // After that check: the work directory is of an earlier volatile mount, or its
+                // index is of another upper directory.
+                ErrorKind::InvalidInput | ErrorKind::StaleNetworkFileHandle => Ok(Some(false)),
+                _ => {
+                    Err(Error::new("cannot find out whether an overlay keeps", &self.path(), error))
+                }
+            },
+        }
     }
 
     /// Whether no stop has ended the last volatile overlay of the path: the kernel's mark is still

@@ -198,7 +198,7 @@ fn of_record(record: &HoldRecord, look: &Look, change: OtherChange) -> Result<Ho
             status.reason = Some(format!("{} is still held: {at}", held.path.display()));
         } else if overlay.mount.is_none() || leads_to(held, place) == Some(false) {
             status.missing.push(held.path.clone());
-        } else if place.has_write_back_error() {
+        } else if has_write_back_error(place)? {
             status.state = HoldState::Failed;
         } else if overlay.mount.is_some_and(is_read_only) {
             is_fenced = true;
@@ -235,6 +235,14 @@ fn leads_to(held: &Held, place: &ResolvedPath) -> Option<bool> {
         Err(error) if !is_denied(&error) => Some(false),
         // No component of a mount point is a link.
         Err(_) => (held.path == place.path()).then_some(true),
+    }
+}
+
+/// Whether a write was lost at `place`; `false` if this user may not look (see [`find_unseen`]).
+fn has_write_back_error(place: &ResolvedPath) -> Result<bool, Error> {
+    match place.has_write_back_error() {
+        Err(error) if is_denied(&error) => Ok(false),
+        known => known,
     }
 }
 

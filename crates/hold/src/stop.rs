@@ -275,16 +275,17 @@ fn release_all(record: &HoldRecord) -> Result<(), HoldFailure> {
     unmount_all(&held, record)
 }
 
-/// Notes in `record` the disks of those paths of `held` of which a write was lost, and returns the
-/// first of the paths.
+/// Notes in `record` the disks of the paths of `held` that lost a write. Returns the first path.
 fn note_lost_writes(
     held: &[(ResolvedPath, Mount)],
     record: &mut HoldRecord,
 ) -> Result<Option<PathBuf>, Error> {
     let (mut first, mut noted) = (None, Ok(()));
-    for (place, _) in held.iter().filter(|(place, _)| place.has_write_back_error()) {
-        noted = noted.and(record.note_loss(place.parent()));
-        first.get_or_insert_with(|| place.path());
+    for (place, _) in held {
+        if place.has_write_back_error()? {
+            noted = noted.and(record.note_loss(place.parent()));
+            first.get_or_insert_with(|| place.path());
+        }
     }
     noted.map(|()| first)
 }

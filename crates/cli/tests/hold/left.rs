@@ -1,7 +1,8 @@
 //! Overlays of a hold that other mounts, names and namespaces keep: a stop does not say that the
 //! hold has ended, and names what keeps it.
 
-use crate::support::{HoldOnRig, configure, end, refused, sh, stays, with_hold};
+use crate::losses::traced;
+use crate::support::{HoldOnRig, configure, end, failed, refused, sh, stays, with_hold};
 use std::fs;
 use std::path::Path;
 use synconce_testkit::harness::{StartedCommand, finish};
@@ -83,6 +84,11 @@ fn a_descriptor_that_is_in_flight_keeps_the_hold() {
         place.wait_for("ready");
         sh(place, &format!("umount --lazy {}", fixture.directory().display()));
         refused(fixture, &["in use by another process"]);
+        // A kernel that does not get as far as this check has not said that the overlay is gone.
+        let inject = ["-e", "trace=fsopen", "-e", "inject=fsopen:error=ENOMEM"];
+        let stopped = traced(place, &inject, &["stop"]);
+        failed(stopped, &["cannot find out whether an overlay keeps ", "Cannot allocate memory"]);
+        assert!(place.read("calls").contains("(INJECTED)"));
         end(process);
         fixture.ok("stop");
     });
