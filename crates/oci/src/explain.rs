@@ -50,9 +50,9 @@ pub fn explain(name: &OsStr, arguments: &[OsString]) -> Result<String, String> {
         Treatment::Leave(why) => line("verdict", &format!("not held: {why}")),
     }
     let has_begun =
-        matches!(plan.bundle.seccomp(), Ok(Some(profile)) if profile::is_of_step(&profile));
+        matches!(plan.bundle.seccomp(), Ok(Some(profile)) if profile::is_held(&profile));
     if has_begun {
-        line("held", "already: the step has begun, and config.json has the hold");
+        line("held", "already: the container was made before, and config.json has the hold");
     } else if let Some(edited) = &plan.edited {
         line("held", &edited.held.join(" "));
         if !edited.left.is_empty() {

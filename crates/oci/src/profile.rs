@@ -85,12 +85,19 @@ pub(crate) fn edit<Answer>(
     Ok(Edited { profile, held, left, io_uring_refused: !refused.is_empty() })
 }
 
+/// Returns whether `profile` has the hold.
+pub(crate) fn is_held(profile: &Profile) -> bool {
+    has_answer(profile, HANDSHAKE_SEALED_ERRNO)
+}
+
 /// Returns whether `profile` has the hold of a build step.
 pub(crate) fn is_of_step(profile: &Profile) -> bool {
-    let is_answer = |rule: &Value| {
-        rule.get("errnoRet").and_then(Value::as_u64) == Some(HANDSHAKE_STEP_ERRNO.into())
-    };
-    rules(profile).is_ok_and(|rules| rules.iter().any(is_answer))
+    has_answer(profile, HANDSHAKE_STEP_ERRNO)
+}
+
+fn has_answer(profile: &Profile, errno: u16) -> bool {
+    let is_it = |rule: &Value| rule.get("errnoRet").and_then(Value::as_u64) == Some(errno.into());
+    rules(profile).is_ok_and(|rules| rules.iter().any(is_it))
 }
 
 /// Makes a profile that allows everything, for every ABI of this machine's processor: a filter
@@ -277,8 +284,11 @@ mod tests {
 
     #[test]
     fn only_a_build_step_answers_that_it_is_one() {
-        let is_step = |purpose| is_of_step(&super::hold(None, purpose).unwrap().profile);
-        assert!(is_step(Purpose::BuildStep) && !is_step(Purpose::Other));
+        for (purpose, is_step) in [(Purpose::BuildStep, true), (Purpose::Other, false)] {
+            let edited = super::hold(None, purpose).unwrap().profile;
+            assert!(is_held(&edited) && is_of_step(&edited) == is_step);
+        }
+        assert!(!is_held(&allow_all()));
     }
 
     #[test]

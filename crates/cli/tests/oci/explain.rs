@@ -1,6 +1,6 @@
 //! `synconce oci --explain`.
 
-use crate::bundles::{Runtime, config};
+use crate::bundles::{HELD, Runtime, config};
 use libtest_mimic::Trial;
 use synconce_testkit::harness::{Need, Place, finish, trial};
 use synconce_testkit::process::Finished;
@@ -33,7 +33,7 @@ fn it_prints_what_would_be_done_and_why(place: &Place) {
     let step = explain(place, &["executor/x7"]);
     assert!(step.stdout.contains("root      as the engine mounted it: step-root is"));
     place.remove("oci.toml");
-    // The bundle of a step that has begun has the hold.
+    // The bundle of a step or another container that was made has the hold.
     runtime.step(&config());
     let begun = explain(place, &[&format!("executor/{}", runtime.short())]).stdout;
     assert!(
@@ -41,6 +41,11 @@ fn it_prints_what_would_be_done_and_why(place: &Place) {
         "{begun}"
     );
     assert!(!begun.contains("restricts them"), "{begun}");
+    let mut asks = config();
+    asks["annotations"] = serde_json::json!({"io.synconce.hold": "true"});
+    assert_eq!(runtime.ordinary(runtime.wrapped(), &asks).stdout, HELD);
+    let made = explain(place, &["ordinary"]).stdout;
+    assert!(made.contains("held: its annotation io.synconce.hold\nheld      already: "), "{made}");
     let plain = explain(place, &["plain"]);
     assert!(plain.stdout.contains("verdict   not held: an ordinary container"), "{}", plain.stdout);
     let as_run = explain(place, &["executor/x7", "create", "--bundle", "executor/x7", "x7"]);
