@@ -35,9 +35,8 @@ fn a_check_says_whether_the_roots_of_build_steps_are_volatile() {
         assert_eq!(ended.code, Some(code), "{ended:?}");
         assert!(ended.stderr.contains(part), "{part}: {}", ended.stderr);
     };
-    says("", 0, "synconce: the roots of build steps are volatile\n");
-    let kept =
-        "synconce: the roots of build steps are not volatile: step-root = \"as-mounted\" is in ";
+    says("", 0, "synconce: overlay roots of build steps are volatile\n");
+    let kept = "synconce: overlay roots of build steps are not volatile: step-root = \"as-mounted\" is in ";
     says("step-root = \"as-mounted\"\n", 0, kept);
     says("step-rot = \"volatile\"\n", 1, "synconce: no container starts: cannot understand ");
     // No container has shown it.

@@ -266,9 +266,9 @@ fn step_roots(report: &mut SetupReport, engine: Engine, root: &Path) {
         return;
     }
     let note = match synconce_oci::are_step_roots_volatile(root) {
-        Ok(true) => "the roots of build steps are volatile",
+        Ok(true) => "overlay roots of build steps are volatile",
         Ok(false) => {
-            "the roots of build steps are not volatile: step-root = \"as-mounted\" is in \
+            "overlay roots of build steps are not volatile: step-root = \"as-mounted\" is in \
              /etc/synconce/oci.toml"
         }
         // `containers` reports the error.
