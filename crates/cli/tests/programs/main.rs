@@ -17,6 +17,7 @@ mod lmdb;
 mod openat2;
 mod postgres;
 mod python;
+mod qemu;
 mod rights;
 mod service;
 mod sqlite;
@@ -74,6 +75,7 @@ fn main() -> ExitCode {
         trial(python::test_mmap_agrees, &[Need::PythonTest("test_mmap")]),
         trial(python::test_mailbox_agrees, &[Need::PythonTest("test_mailbox")]),
         trial(python::test_sqlite3_agrees, &[Need::PythonTest("test_sqlite3")]),
+        trial(qemu::images_are_the_same_with_every_cache_mode, &qemu::NEEDS),
         trial(rights::sudo_gives_the_rights_that_it_should, &rights::NEEDS_SUDO),
         trial(rights::su_gives_the_rights_that_it_should, &perl),
         trial(service::a_daemon_of_a_package_lives_on_with_real_syncs, &service::NEEDS),
