@@ -24,7 +24,7 @@ use rustix::mount::{
     MountAttrFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, move_mount, open_tree, unmount,
 };
 use std::ffi::OsStr;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
@@ -136,11 +136,15 @@ impl ResolvedPath {
     }
 
     /// Whether a write-back error has occurred since the overlay was mounted: every sync
-    /// through the overlay then fails with `EIO`. `false` if this user may not open the path.
-    pub fn has_write_back_error(&self) -> bool {
-        let opened = self.open_parent();
-        let file = opened.and_then(|parent| parent.open_file(self.name(), OFlags::RDONLY));
-        file.is_ok_and(|file| rustix::fs::fsync(file) == Err(Errno::IO))
+    /// through the overlay then fails with `EIO`. On a disk that was shut down, the open does so.
+    ///
+    /// # Errors
+    /// Names the path that cannot be opened.
+    pub fn has_write_back_error(&self) -> Result<bool, Error> {
+        match self.open_parent()?.open_file(self.name(), OFlags::RDONLY) {
+            Err(error) if Errno::from_io_error(error.io()) == Some(Errno::IO) => Ok(true),
+            file => Ok(rustix::fs::fsync(file?) == Err(Errno::IO)),
+        }
     }
 
     /// Whether an overlay of the held path still exists, although it is not mounted over the path.
@@ -150,7 +154,7 @@ impl ResolvedPath {
     /// where it belongs, or is not the one of the hold.
     ///
     /// # Errors
-    /// Names the directory that cannot be opened.
+    /// Names the directory that cannot be opened, or the path for which the kernel gives no answer.
     pub fn is_in_use(&self) -> Result<Option<bool>, Error> {
         let Some(scratch) = self.scratch()? else { return Ok(None) };
         // The mount below writes to the directories.
@@ -174,8 +178,15 @@ impl ResolvedPath {
             }
             context.flag("volatile")
         });
-        // Other errors come after this one: the work directory is of an earlier volatile mount.
-        Ok(Some(second.is_err_and(|error| error.kind() == ErrorKind::ResourceBusy)))
+        match second {
+            Ok(_) => Ok(Some(false)),
+            Err(error) if error.kind() == ErrorKind::ResourceBusy => Ok(Some(true)),
+            Err(error) if is_of_free_directories(&error) => Ok(Some(false)),
+            // Such as EPERM without CAP_SYS_ADMIN, or ENOMEM.
+            other => {
+                other.map(|_| None).on("cannot ask the kernel for an overlay of", &self.path())
+            }
+        }
     }
 
     /// Whether no stop has ended the last volatile overlay of the path: the kernel's mark is still
@@ -211,6 +222,16 @@ impl ResolvedPath {
         let point = parent.path_to(self.name());
         Ok((parent, point))
     }
+}
+
+/// Whether `error` of a second overlay says that no overlay has its directories. The kernel returns
+/// these errors after `EBUSY`: `EINVAL` because the work directory is of an earlier volatile mount,
+/// the others because it cannot make a directory there. `ENODEV`: the kernel has no overlayfs.
+fn is_of_free_directories(error: &io::Error) -> bool {
+    use ErrorKind::{InvalidInput, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+    let is_late =
+        matches!(error.kind(), InvalidInput | StorageFull | QuotaExceeded | ReadOnlyFilesystem);
+    is_late || error.raw_os_error() == Some(Errno::NODEV.raw_os_error())
 }
 
 /// The flag of statvfs(2) of a mount that follows no links (`ST_NOSYMFOLLOW`, Linux 5.10). Before

@@ -189,7 +189,7 @@ fn is_whole(record: &HoldRecord) -> Result<bool, Error> {
     for (held, place) in record.held().iter().zip(record.places()?) {
         // A link above the path may have changed since.
         let leads_there = ResolvedPath::find(held)?.path() == place.path();
-        if !leads_there || place.mount(&mounts).is_none() || place.has_write_back_error() {
+        if !leads_there || place.mount(&mounts).is_none() || place.has_write_back_error()? {
             return Ok(false);
         }
     }

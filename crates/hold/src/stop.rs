@@ -244,7 +244,6 @@ fn pins(record: &HoldRecord) -> Result<Vec<(OwnedFd, PathBuf)>, Error> {
             pins.push(open(&system.point)?);
         } else if system.super_block.is_some() {
             // Mounted, and not here: what a container wrote that is gone.
-
             let act = "cannot find the file system that was mounted on";
             return Err(Error::new(act, &system.point, Errno::NODEV));
         }
@@ -282,9 +281,11 @@ fn note_lost_writes(
     record: &mut HoldRecord,
 ) -> Result<Option<PathBuf>, Error> {
     let (mut first, mut noted) = (None, Ok(()));
-    for (place, _) in held.iter().filter(|(place, _)| place.has_write_back_error()) {
-        noted = noted.and(record.note_loss(place.parent()));
-        first.get_or_insert_with(|| place.path());
+    for (place, _) in held {
+        if place.has_write_back_error()? {
+            noted = noted.and(record.note_loss(place.parent()));
+            first.get_or_insert_with(|| place.path());
+        }
     }
     noted.map(|()| first)
 }
