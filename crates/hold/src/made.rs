@@ -30,7 +30,7 @@ impl Drop for Made {
             // Another process may have written meanwhile. What is mounted is busy.
             let flags = if type_of(&found).is_dir() {
                 AtFlags::REMOVEDIR
-            } else if found.st_size == 0 && !is_written(directory, name) {
+            } else if found.st_size == 0 && is_unused(directory, name) {
                 AtFlags::empty()
             } else {
                 continue;
@@ -40,8 +40,8 @@ impl Drop for Made {
     }
 }
 
-/// Whether a process has the file open for writing. `false` where the kernel does not say so.
-fn is_written(directory: &SafeDirectory, name: &OsStr) -> bool {
+/// Whether no process has the file open for writing. `false` where the kernel does not say so.
+fn is_unused(directory: &SafeDirectory, name: &OsStr) -> bool {
     let file = directory.open_file(name, OFlags::RDONLY);
-    file.is_ok_and(|file| is_open_for_writing(file).unwrap_or(false))
+    file.is_ok_and(|file| is_open_for_writing(file) == Ok(false))
 }
