@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::os::fd::AsFd;
 use std::path::Path;
 use synconce_durable::error::{Context, Error};
-use synconce_sys::handle;
+use synconce_sys::{btrfs, handle};
 
 const WANTED: StatxFlags = StatxFlags::INO.union(StatxFlags::BTIME);
 
@@ -23,6 +23,10 @@ pub struct FileId {
     /// random number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generation: Option<u32>,
+    /// The number of a subvolume of btrfs and its disk, of a file that is the root of a subvolume.
+    /// A snapshot of the subvolume has the other numbers, too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subvolume: Option<u64>,
 }
 
 impl FileId {
@@ -48,10 +52,14 @@ impl FileId {
         let has_birth = stat.stx_mask & StatxFlags::BTIME.bits() != 0;
         let born = has_birth.then_some((stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec));
         let generation = if has_birth { None } else { handle::generation(file.as_fd()) };
-        Ok(Self { inode: stat.stx_ino, born, generation })
+        let is_subvolume = btrfs::is_subvolume(file.as_fd()).unwrap_or(false);
+        // btrfs makes the number from the UUID of the file system and the id of the subvolume.
+        let subvolume = if is_subvolume { Some(rustix::fs::fstatvfs(&file)?.f_fsid) } else { None };
+        Ok(Self { inode: stat.stx_ino, born, generation, subvolume })
     }
 
-    /// Returns the identity as a word, for names and notes.
+    /// Returns the identity as a word, for names and notes. They leave `subvolume` out: a directory
+    /// with notes is no subvolume.
     pub(crate) fn word(&self) -> String {
         let (seconds, nanoseconds) = self.born.unwrap_or_default();
         let generation = self.generation.map(|number| format!("-{number}")).unwrap_or_default();

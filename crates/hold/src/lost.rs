@@ -34,13 +34,18 @@ pub(crate) fn unclean(config: &Config) -> Result<Option<Unclean>, Error> {
     Ok(why)
 }
 
-/// Whether the marker of a hold of another name has `place`.
+/// Whether the marker of a hold of another name has `place`. A damaged marker has no place: the
+/// mark beside `place` says, whatever the name of its hold was, that the hold was not stopped.
 fn has_marker(place: &ResolvedPath) -> Result<bool, Error> {
-    // A damaged marker may have any path. Its hold is to be recovered first.
-    let has = |name: &String| {
-        let record = HoldRecord::read(name).ok().flatten();
-        let places = record.and_then(|record| record.places().ok());
-        places.is_none_or(|places| places.iter().any(|other| other.path() == place.path()))
-    };
-    Ok(HoldRecord::names()?.iter().any(has))
+    for name in HoldRecord::names()? {
+        let record = match HoldRecord::read(&name) {
+            Err(error) if HoldRecord::is_damage(&error) => None,
+            record => record?,
+        };
+        let places = record.map(|record| record.known_places()).unwrap_or_default();
+        if places.iter().any(|other| other.path() == place.path()) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }

@@ -1,11 +1,13 @@
 //! What a start made, until the start succeeds.
 
 use crate::safe_directory::{SafeDirectory, type_of};
-use rustix::fs::AtFlags;
-use std::ffi::OsString;
+use rustix::fs::{AtFlags, OFlags};
+use std::ffi::{OsStr, OsString};
+use synconce_sys::lease::is_open_for_writing;
 
 /// Empty files and directories that a start made. Dropped, it removes those that are still
-/// empty.
+/// empty. A file that a process has open for writing stays: what the process writes later would be
+/// lost with the name.
 #[derive(Debug, Default)]
 pub(crate) struct Made(Vec<(SafeDirectory, OsString)>);
 
@@ -28,7 +30,7 @@ impl Drop for Made {
             // Another process may have written meanwhile. What is mounted is busy.
             let flags = if type_of(&found).is_dir() {
                 AtFlags::REMOVEDIR
-            } else if found.st_size == 0 {
+            } else if found.st_size == 0 && is_unused(directory, name) {
                 AtFlags::empty()
             } else {
                 continue;
@@ -36,4 +38,10 @@ impl Drop for Made {
             let _ = rustix::fs::unlinkat(directory, name, flags);
         }
     }
+}
+
+/// Whether no process has the file open for writing. `false` where the kernel does not say so.
+fn is_unused(directory: &SafeDirectory, name: &OsStr) -> bool {
+    let file = directory.open_file(name, OFlags::RDONLY);
+    file.is_ok_and(|file| is_open_for_writing(file) == Ok(false))
 }

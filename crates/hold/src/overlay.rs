@@ -24,7 +24,7 @@ use rustix::mount::{
     MountAttrFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, move_mount, open_tree, unmount,
 };
 use std::ffi::OsStr;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
@@ -156,8 +156,7 @@ impl ResolvedPath {
     /// where it belongs, or is not the one of the hold.
     ///
     /// # Errors
-    /// Names the directory that cannot be opened, or the path if the kernel does not get as far as
-    /// that check, as at the limit of open files.
+    /// Names the directory that cannot be opened, or the path for which the kernel gives no answer.
     pub fn is_in_use(&self) -> Result<Option<bool>, Error> {
         let Some(scratch) = self.scratch()? else { return Ok(None) };
         // The mount below writes to the directories.
@@ -183,15 +182,12 @@ impl ResolvedPath {
         });
         match second {
             Ok(_) => Ok(Some(false)),
-            Err(error) => match error.kind() {
-                ErrorKind::ResourceBusy => Ok(Some(true)),
-                // After that check: the work directory is of an earlier volatile mount, or its
-                // index is of another upper directory.
-                ErrorKind::InvalidInput | ErrorKind::StaleNetworkFileHandle => Ok(Some(false)),
-                _ => {
-                    Err(Error::new("cannot find out whether an overlay keeps", &self.path(), error))
-                }
-            },
+            Err(error) if error.kind() == ErrorKind::ResourceBusy => Ok(Some(true)),
+            Err(error) if is_of_free_directories(&error) => Ok(Some(false)),
+            // Such as EPERM without CAP_SYS_ADMIN, or ENOMEM.
+            other => {
+                other.map(|_| None).on("cannot ask the kernel for an overlay of", &self.path())
+            }
         }
     }
 
@@ -228,6 +224,21 @@ impl ResolvedPath {
         let point = parent.path_to(self.name());
         Ok((parent, point))
     }
+}
+
+/// Whether `error` of a second overlay says that no overlay has its directories. The kernel returns
+/// these errors after `EBUSY`: `EINVAL` because the work directory is of an earlier volatile mount,
+/// `ESTALE` because its index is of another upper directory, the others because it cannot make a
+/// directory there. `ENODEV`: the kernel has no overlayfs.
+fn is_of_free_directories(error: &io::Error) -> bool {
+    use ErrorKind::{
+        InvalidInput, QuotaExceeded, ReadOnlyFilesystem, StaleNetworkFileHandle, StorageFull,
+    };
+    let is_late = matches!(
+        error.kind(),
+        InvalidInput | StaleNetworkFileHandle | StorageFull | QuotaExceeded | ReadOnlyFilesystem
+    );
+    is_late || error.raw_os_error() == Some(Errno::NODEV.raw_os_error())
 }
 
 /// The flag of statvfs(2) of a mount that follows no links (`ST_NOSYMFOLLOW`, Linux 5.10). Before

@@ -119,7 +119,7 @@ impl HoldRecord {
     }
 
     /// Returns the places of the held paths that can be found.
-    fn known_places(&self) -> Vec<ResolvedPath> {
+    pub(crate) fn known_places(&self) -> Vec<ResolvedPath> {
         (0..self.held().len()).filter_map(|index| self.place(index).ok()).collect()
     }
 

@@ -10,6 +10,7 @@ use crate::read_only::is_read_only;
 use crate::record::HoldRecord;
 use crate::resolved_path::ResolvedPath;
 use crate::runtime::{self, Lock};
+use crate::safe_directory::Astray;
 use crate::start::is_mounted;
 use crate::unclean::unclean;
 use rustix::fs::OFlags;
@@ -121,14 +122,23 @@ pub fn status(
     }
     match (record, config) {
         (Some(record), _) => Ok(Some(by_file(of_record(&record, &Look::default(), change)?))),
-        (None, Some(config)) => Ok(Some(without_marker(config))),
+        (None, Some(config)) => Ok(Some(without_marker(config)?)),
         (None, None) => Ok(None),
     }
 }
 
-fn without_marker(config: &Config) -> HoldStatus {
-    // Not every user may look.
-    let (state, reason) = match lost::unclean(config).unwrap_or(None) {
+fn without_marker(config: &Config) -> Result<HoldStatus, Error> {
+    let found = match lost::unclean(config) {
+        // Not every user may look, and no hold made what is astray.
+        Err(error)
+            if Errno::from_io_error(error.io()) == Some(Errno::ACCESS)
+                || Astray::from_error(&error).is_some() =>
+        {
+            None
+        }
+        found => found?,
+    };
+    let (state, reason) = match found {
         Some(why) => (HoldState::Interrupted, Some(why.to_string())),
         None => match overlaps::refuse_unmarked(config) {
             Err(HoldFailure::Unmarked(path, _)) => (
@@ -138,7 +148,7 @@ fn without_marker(config: &Config) -> HoldStatus {
             _ => (HoldState::Off, None),
         },
     };
-    HoldStatus { reason, ..status_in(config, state) }
+    Ok(HoldStatus { reason, ..status_in(config, state) })
 }
 
 /// Whether another command changes the hold.
@@ -238,11 +248,12 @@ fn leads_to(held: &Held, place: &ResolvedPath) -> Option<bool> {
     }
 }
 
-/// Whether a write was lost at `place`; `false` if this user may not look (see [`find_unseen`]).
+/// As [`ResolvedPath::has_write_back_error`]. `false` if this user may not look: see
+/// [`find_unseen`].
 fn has_write_back_error(place: &ResolvedPath) -> Result<bool, Error> {
     match place.has_write_back_error() {
         Err(error) if is_denied(&error) => Ok(false),
-        known => known,
+        found => found,
     }
 }
 

@@ -244,7 +244,6 @@ fn pins(record: &HoldRecord) -> Result<Vec<(OwnedFd, PathBuf)>, Error> {
             pins.push(open(&system.point)?);
         } else if system.super_block.is_some() {
             // Mounted, and not here: what a container wrote that is gone.
-
             let act = "cannot find the file system that was mounted on";
             return Err(Error::new(act, &system.point, Errno::NODEV));
         }

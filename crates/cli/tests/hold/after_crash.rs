@@ -1,8 +1,8 @@
 //! What a recovery does not do after an unclean end: it does not run beside another command of
 //! the hold, and it does not give up files that it has not seen.
 
-use crate::crashes::{crash, edit};
-use crate::support::{HoldOnRig, end, show_systemd, with_hold};
+use crate::crashes::{crash, crash_at, edit};
+use crate::support::{HoldOnRig, configure, end, sh, show_systemd, with_hold};
 use std::fs;
 use std::os::unix::fs::symlink;
 use synconce_testkit::harness::{isolated, isolated_alone};
@@ -200,5 +200,30 @@ fn a_hold_whose_marker_is_lost_is_recovered_before_it_starts() {
             assert_eq!(fixture.state(), "off");
             fixture.rig.down().unwrap();
         }
+    });
+}
+
+/// The mark of the hold is beside a held subvolume, so no snapshot of the subvolume lacks it.
+#[test]
+fn a_snapshot_in_the_place_of_a_held_subvolume_is_not_set_aside_unasked() {
+    isolated(|place| {
+        let rig = Rig::builder().fs(FsKind::Btrfs).size(512 << 20).passthrough(false).up().unwrap();
+        let fixture = HoldOnRig::on(place, rig, "");
+        let held = fixture.rig.path().join("data");
+        let at = held.display();
+        configure(place, "t", "after_crash = \"wipe\"", &held);
+        sh(place, &format!("btrfs subvolume create {at}; echo old >{at}/data"));
+        sh(place, &format!("btrfs subvolume snapshot {at} {at}.old"));
+        fixture.ok("start");
+        fs::write(held.join("data"), "new").unwrap();
+        crash_at(place, std::slice::from_ref(&held));
+        sh(place, &format!("mv {at} {at}.new; btrfs subvolume snapshot {at}.old {at}"));
+        fixture.fails("recover", &["is not the file that was held", "hold recover t --keep"]);
+        assert_eq!(fs::read_to_string(held.join("data")).unwrap(), "old\n");
+        // A subvolume keeps its number when it is renamed.
+        sh(place, &format!("btrfs subvolume delete {at}; mv {at}.new {at}"));
+        fixture.ok("recover");
+        assert!(!held.exists());
+        fixture.rig.down().unwrap();
     });
 }

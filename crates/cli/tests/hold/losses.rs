@@ -374,6 +374,28 @@ fn a_lost_write_is_not_forgotten_by_a_stop_that_is_killed_at_the_sync_of_another
     });
 }
 
+/// As for a unit whose `CapabilityBoundingSet=` leaves out what opens the files of other users.
+#[test]
+fn a_stop_that_may_not_open_the_held_files_does_not_miss_a_lost_write() {
+    isolated_alone(|place| {
+        let fixture = on_a_late_disk(place);
+        fixture.ok("start");
+        let paths = format!("{} {}", fixture.file().display(), fixture.directory().display());
+        sh(place, &format!("chown 65534 {paths}; chmod go= {paths}"));
+        lose_data(&fixture);
+        // This program takes the error, which the kernel reports once.
+        sh(place, &format!("! sync -f {}", fixture.rig.path().display()));
+        fixture.rig.disk().recover().unwrap();
+        let setpriv = ["--bounding-set=-dac_override,-dac_read_search", "--", binary()];
+        let stop = ["hold", "stop", "./t.toml"];
+        let stopped = finish(place.command("setpriv").args(setpriv).args(stop));
+        failed(stopped, &["Permission denied"]);
+        stop_that_fails(&fixture);
+        fixture.ok("recover --keep");
+        fixture.rig.down().unwrap();
+    });
+}
+
 /// Sends `file` by `socket` (unix(7), SCM_RIGHTS).
 pub fn send(socket: &UnixStream, file: &fs::File) {
     use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};

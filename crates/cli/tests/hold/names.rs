@@ -1,5 +1,6 @@
 //! Names of holds: mistyped ones, those without a file, and those of which something is damaged.
 
+use crate::crashes::unmount_below;
 use crate::support::{failed, hold, sh, with_hold};
 use std::fs;
 use std::path::Path;
@@ -103,6 +104,20 @@ fn a_damaged_marker_is_said_with_the_command_that_recovers() {
         fixture.ok("recover");
         fixture.ok("start");
         fixture.ok("stop");
+    });
+}
+
+#[test]
+fn a_damaged_marker_hides_no_other_hold_whose_marker_is_lost() {
+    with_hold("after_crash = \"wipe\"\n", |place, fixture| {
+        fixture.ok("start");
+        unmount_below(fixture);
+        place.remove("state/holds/t.json");
+        place.write("state/holds/other.json", "nonsense");
+        assert_eq!(fixture.state(), "interrupted");
+        let said = fixture.ok("recover");
+        assert!(said.contains("its marker is lost; the files are set aside"), "{said}");
+        assert_eq!(fixture.state(), "off");
     });
 }
 

@@ -128,3 +128,23 @@ fn a_file_that_a_process_out_of_sight_writes_is_not_taken_into_a_hold() {
         fixture.ok("stop");
     });
 }
+
+/// A daemon starts at the moment at which a start of the hold has made the file of the daemon.
+#[test]
+fn a_file_that_a_refused_start_made_stays_if_a_process_has_opened_it_meanwhile() {
+    with_hold("", |place, fixture| {
+        fs::remove_file(fixture.file()).unwrap();
+        let file = fixture.file().display().to_string();
+        let script = "until test -e \"$0\"; do :; done; exec 3<>\"$0\"
+            until test -e go; do sleep 0.01; done; echo data >&3";
+        let daemon = StartedCommand::new(place.command("sh").args(["-c", script, &file]));
+        // The look at all processes begins late enough for the daemon.
+        let late = ["-P", "/proc", "-e", "inject=getdents64:delay_enter=500000"];
+        let start = traced_verb(fixture, "start", "getdents64", &late);
+        assert_eq!(start.end().code(), Some(125), "{}", start.text());
+        assert!(start.text().contains("in use by sh"), "{}", start.text());
+        place.write("go", "");
+        assert_eq!(daemon.end().code(), Some(0), "{}", daemon.text());
+        assert_eq!(fs::read_to_string(&file).unwrap(), "data\n");
+    });
+}
