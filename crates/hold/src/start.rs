@@ -332,8 +332,8 @@ fn refuse_foreign(place: &ResolvedPath, config: &Config) -> Result<(), HoldFailu
     }
 }
 
-/// Makes the missing `path`. The daemon may run as another user. So the new file gets the owner and
-/// the mode of the file that was set aside, if there is one.
+/// Makes the missing `path`. The daemon may run as another user. So the new file gets the owner, the
+/// mode and the access lists of the file that was set aside, if there is one.
 fn make(
     held: &Held,
     parent: &SafeDirectory,
@@ -350,10 +350,10 @@ fn make(
             .and_then(|()| parent.open_directory(name))
     }?;
     new.add(parent.try_clone()?, name.to_owned());
-    let Some(former) = aside::former(&config.name, &held.path)? else { return Ok(()) };
-    let owned = rustix::fs::fchown(&made, Some(former.user), Some(former.group));
-    owned.on("cannot set the owner of", &path)?;
-    rustix::fs::fchmod(&made, former.mode).on("cannot set the mode of", &path)
+    match aside::former(&config.name, &held.path)? {
+        Some(former) => former.give(&made, &path),
+        None => Ok(()),
+    }
 }
 
 /// Refuses a second daemon on the files of `config`: the first one has them open. The first one may

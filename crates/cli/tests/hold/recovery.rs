@@ -1,7 +1,7 @@
 //! What happens to the files after an unclean end. A disk that was unmounted under the hold is
 //! as after a crash: only the kernel's own write-back decides what is there.
 
-use crate::crashes::interrupted;
+use crate::crashes::{interrupted, unmount_below};
 use crate::support::{HoldOnRig, sh, with_hold};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -78,6 +78,25 @@ fn what_is_set_aside_gives_its_owner_and_no_more_than_its_mode_to_what_is_made_a
             place.remove("state/holds/t.aside.json");
             fixture.rig.down().unwrap();
         }
+    });
+}
+
+#[test]
+fn what_is_made_anew_has_the_access_lists_of_what_is_set_aside() {
+    with_hold("after_crash = \"wipe\"\n", |place, fixture| {
+        fixture.ok("start");
+        let (file, held) = (fixture.file(), fixture.directory());
+        let (file, held) = (file.display(), held.display());
+        sh(place, &format!("setfacl -m u:1234:rwX,g::r-X {file} {held}"));
+        sh(place, &format!("setfacl -d -m u:1234:rwX {held}"));
+        let lists = || sh(place, &format!("getfacl -p {file} {held}"));
+        let before = lists();
+        assert_eq!(before.matches("user:1234:rw").count(), 3, "{before}");
+        unmount_below(fixture);
+        fixture.ok("recover");
+        fixture.ok("start");
+        assert_eq!(lists(), before);
+        fixture.ok("stop");
     });
 }
 
