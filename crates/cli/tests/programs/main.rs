@@ -59,7 +59,10 @@ fn main() -> ExitCode {
         trial(hints::a_user_who_calls_sudo_gets_a_command_that_works, &hints::NEEDS_SUDO),
         trial(hints::a_user_whose_run_maps_ids_gets_a_command_line_that_works, &hints::NEEDS_IDS),
         trial(hints::a_user_who_mounts_by_fuse_gets_a_command_that_works, &hints::NEEDS_FUSE),
-        trial(hints::a_user_of_podman_gets_a_command_line_that_works, &hints::NEEDS_PODMAN),
+        trial(
+            hints::a_user_of_podman_or_buildah_gets_a_command_line_that_works,
+            &hints::NEEDS_PODMAN,
+        ),
         trial(hints::each_kind_of_rights_gives_one_notice, &hints::NEEDS_BOTH),
         trial(jails::a_jail_that_does_not_see_each_call_is_named, &cc),
         trial(jails::strace_sees_each_sync_by_the_command_of_the_hint, &jails::NEEDS_STRACE),

@@ -16,9 +16,6 @@ const SUDO: &str = "sudo";
 /// some.
 const ALL_IDS: [&str; 4] = ["unshare", "--map-auto", "--map-root-user", "--mount"];
 
-/// Podman asks for a namespace in which the user is root, and makes one with its storage.
-const PODMAN: [&str; 2] = ["podman", "unshare"];
-
 /// Ids that a user may map: the first one, and how many.
 type Range = (u64, u64);
 
@@ -79,10 +76,9 @@ impl Typed {
     fn of_user(&self, gain: Gain, name: &str, ranges: Option<[Range; 2]>) -> String {
         let as_user = [SUDO, "-u", name].map(str::to_owned);
         let (first, command) = match gain {
-            Gain::Ids if is_called(&self.command, "podman") => {
-                (PODMAN.map(str::to_owned).to_vec(), &self.command[..])
+            Gain::Ids => {
+                (own_unshare(&self.command).unwrap_or_else(|| unshare(ranges)), &self.command[..])
             }
-            Gain::Ids => (unshare(ranges), &self.command[..]),
             Gain::Mount => (vec![SUDO.to_owned()], &[&as_user, &self.command[..]].concat()[..]),
             Gain::Other => match rising(&self.command) {
                 0 => (vec![SUDO.to_owned()], &self.command[..]),
@@ -100,6 +96,15 @@ fn name_of_user(uid: u32) -> String {
     known.map_or_else(|| format!("#{uid}"), |line| line.name.to_owned())
 }
 
+/// Returns the words that start the run in the user namespace that the program of `command` makes
+/// for its user, if the program has a command for that. Podman and Buildah need a namespace in which
+/// the user is root.
+fn own_unshare(command: &[String]) -> Option<Vec<String>> {
+    let program = command.first()?;
+    let name = Path::new(program).file_name()?;
+    (name == "podman" || name == "buildah").then(|| vec![program.clone(), "unshare".to_owned()])
+}
+
 /// Returns the words that start the run in a user namespace in which the user's ids are mapped
 /// to themselves (util-linux 2.38): newuidmap, and sbuild, find the user in /etc/subuid there.
 fn unshare(ranges: Option<[Range; 2]>) -> Vec<String> {
@@ -108,11 +113,6 @@ fn unshare(ranges: Option<[Range; 2]>) -> Vec<String> {
     let (users, groups) = (format!("--map-users={users}"), format!("--map-groups={groups}"));
     let words = ["unshare", "--map-current-user", &users, &groups, "--keep-caps"];
     words.map(str::to_owned).to_vec()
-}
-
-/// Whether `command` calls the program `name`.
-fn is_called(command: &[String], name: &str) -> bool {
-    command.first().is_some_and(|word| Path::new(word).file_name() == Some(name.as_ref()))
 }
 
 /// Returns how many leading words of `command` can stand before `synconce`: sudo or doas, with
@@ -204,7 +204,14 @@ mod tests {
         let wanted = "unshare --map-current-user --map-users=100000,100000,65536 \
                       --map-groups=200000,200000,10 --keep-caps";
         assert_eq!(own, wanted);
-        let podman = "podman unshare synconce run --stats -- podman build .";
-        assert_eq!(line(Gain::Ids, "podman build ."), podman);
+        for (command, wanted) in [
+            ("podman build .", "podman unshare synconce run --stats -- podman build ."),
+            (
+                "/usr/bin/buildah bud .",
+                "/usr/bin/buildah unshare synconce run --stats -- /usr/bin/buildah bud .",
+            ),
+        ] {
+            assert_eq!(line(Gain::Ids, command), wanted);
+        }
     }
 }
