@@ -91,7 +91,7 @@ fn free_space() -> String {
 }
 
 /// Whether this process is the one in the new namespaces.
-pub(crate) fn is_inside() -> bool {
+pub fn is_inside() -> bool {
     std::env::var_os(INSIDE).is_some()
 }
 

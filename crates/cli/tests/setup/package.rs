@@ -16,20 +16,10 @@ const POSTRM: &str = include_str!("../../../../packaging/debian/synconce.postrm"
 fn run(place: &TestRoot, script: &str, word: &str) -> EndedCommand {
     let root = place.root.to_str().expect("a path of ours");
     let mut script = script.to_owned();
-    for path in [
-        "/var/lib/synconce",
-        "/usr/lib/synconce",
-        "/etc/synconce",
-        "/etc/systemd",
-        "/run/systemd",
-        "/run/synconce",
-        "/run/motd",
-        "/usr/local/lib/systemd",
-        "/etc/docker",
-        "/etc/containers",
-        "/etc/containerd",
-        "/etc/buildkit",
-    ] {
+    let paths = "/var/lib/synconce /usr/lib/synconce /etc/synconce /etc/systemd /run/systemd \
+                 /run/synconce /run/motd /usr/local/lib/systemd /etc/docker /etc/default \
+                 /var/lib/rancher /etc/containers /etc/containerd /etc/buildkit";
+    for path in paths.split(' ') {
         script = script.replace(path, &format!("{root}{path}"));
     }
     // Journals and wrappers have paths without the root.
@@ -313,7 +303,7 @@ fn units_that_fail_without_the_package_keep_it_and_are_named() {
 
     let call = "[Service]\nExecStart=/usr/bin/synconce hold start a\n";
     let linked = place.root.join("opt/linked.service");
-    place.write("opt/linked.service", call);
+    place.write("opt/linked.service", &call.replace("/usr/bin", "/bin"));
     symlink(&linked, place.root.join(units).join("linked.service")).unwrap();
     let callers = [r"a\x2db.service", "hold@.service", "own.service.d/override.conf"];
     for caller in callers {
@@ -389,6 +379,11 @@ fn settings_of_the_operators_own_that_name_the_runtime_keep_the_package() {
     for (path, text) in [
         ("etc/docker/daemon.json", r#"{"runtimes":{"own":{"path":"/usr/bin/synconce-oci"}}}"#),
         ("etc/containerd/own.toml", "BinaryName = '/usr/bin/synconce-oci'\n"),
+        ("etc/default/docker", "DOCKER_OPTS='--add-runtime own=/usr/bin/synconce-oci'\n"),
+        (
+            "var/lib/rancher/k3s/agent/etc/containerd/config.toml.tmpl",
+            "BinaryName = \"/bin/synconce-oci\"\n",
+        ),
         ("etc/containers/own.container", "GlobalArgs=--runtime /usr/bin/synconce-oci\n"),
     ] {
         place.write(path, text);
