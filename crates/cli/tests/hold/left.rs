@@ -1,5 +1,5 @@
 //! Overlays of a hold that other mounts, names and namespaces keep: a stop does not say that the
-//! hold has ended, and names what keeps it.
+//! hold has ended, and names what keeps it. What an overlay says of its disk.
 
 use crate::losses::traced;
 use crate::support::{HoldOnRig, configure, end, failed, refused, sh, stays, with_hold};
@@ -117,6 +117,21 @@ fn an_overlay_of_which_the_kernel_says_nothing_keeps_the_hold() {
         fs::rename(&kept, &marker).unwrap();
         end(process);
         fixture.ok("stop");
+    });
+}
+
+#[test]
+fn a_write_that_was_lost_for_want_of_space_is_a_lost_write() {
+    with_hold("", |place, fixture| {
+        fixture.ok("start");
+        // What the overlay says after a write-back that found no space, as on a full btrfs.
+        let held = fixture.directory().display().to_string();
+        let inject = ["-P", &held, "-e", "trace=fsync", "-e", "inject=fsync:error=ENOSPC"];
+        let shown = traced(place, &inject, &["status"]);
+        assert!(shown.stdout.contains("failed"), "{}", shown.stdout);
+        failed(traced(place, &inject, &["stop"]), &["the disk lost writes"]);
+        assert_eq!(fixture.state(), "interrupted");
+        fixture.ok("recover --keep");
     });
 }
 

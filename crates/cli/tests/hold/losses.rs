@@ -158,21 +158,6 @@ fn a_loss_that_only_the_sync_after_the_unmounts_finds_is_not_forgotten_with_the_
     });
 }
 
-#[test]
-fn a_write_that_was_lost_for_want_of_space_is_a_lost_write() {
-    with_hold("", |place, fixture| {
-        fixture.ok("start");
-        // What the overlay says after a write-back that found no space, as on a full btrfs.
-        let held = fixture.directory().display().to_string();
-        let inject = ["-P", &held, "-e", "trace=fsync", "-e", "inject=fsync:error=ENOSPC"];
-        let shown = traced(place, &inject, &["status"]);
-        assert!(shown.stdout.contains("failed"), "{}", shown.stdout);
-        failed(traced(place, &inject, &["stop"]), &["the disk lost writes"]);
-        assert_eq!(fixture.state(), "interrupted");
-        fixture.ok("recover --keep");
-    });
-}
-
 /// Interrupts the hold with `interrupt`, and lets the disk lose a write that the recovery syncs.
 fn lose_at_recovery(place: &Place, interrupt: impl FnOnce(&HoldOnRig<'_>)) {
     let fixture = on_a_late_disk(place);
